@@ -19,8 +19,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::control::{Responder, Server};
 use crate::entry::layers::Sources;
-use crate::entry::opening::{Opening, Waiting};
-use crate::entry::place::Records;
+use crate::entry::location::Records;
+use crate::entry::opening::{Opening, StoreWait};
 use crate::entry::{Entrance, Entry};
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
@@ -114,7 +114,7 @@ async fn take_part(
     let figures = entry.metrics.map(metrics_http::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
     let etcd_api = crate::serving::check(entry)?;
-    let waiting = Waiting { wait: work.wait, control: control.as_ref(), reporter };
+    let waiting = StoreWait { wait: work.wait, control: control.as_ref(), reporter };
     let elector = match place.enter(builder, &election, entry.node.is_some(), &waiting).await? {
         Opening::Entered(elector) => elector,
         Opening::Asked(signal) => return Ok(Exit::Signal(signal)),

@@ -25,7 +25,7 @@ use crate::boot_timer::AsyncBootTimer;
 use crate::exit::{Exit, Failure};
 use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
-use crate::guardian::message::{GuardianConfig, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::message::{GuardianCommand, GuardianConfig, Hook, NotStarted, Report, Stopping};
 use crate::notify;
 use crate::orphans::Ender;
 use crate::process_tree::{Ended, survivors};
@@ -344,7 +344,7 @@ impl Supervisor {
         let (term, fenced) = (lead.term(), lead.is_fenced());
         let granted = self.granted(&leadership);
         let valid_until_ns = valid_until.as_nanos();
-        self.guardian.tell(Order::Start {
+        self.guardian.tell(GuardianCommand::Start {
             term,
             fenced,
             valid_until: valid_until_ns,
@@ -463,7 +463,7 @@ impl Supervisor {
         let (lead, valid_until) = (run.lead, leadership.valid_until().as_nanos());
         let (term, fenced) = (lead.term(), lead.is_fenced());
         let granted = run.granted.as_nanos();
-        self.guardian.tell(Order::Finish { term, fenced, valid_until, granted });
+        self.guardian.tell(GuardianCommand::Finish { term, fenced, valid_until, granted });
         // From its own start on; what is started by it has a time of its own.
         run.parting_since = Some(clock::now().after(Duration::from_nanos(self.settings.config.lease)));
         let followed = self.follow(leadership, guard, run).await;
@@ -526,19 +526,19 @@ impl Supervisor {
                         known_until = valid_until;
                         run.granted = self.granted(leadership);
                         let (valid_until, granted) = (valid_until.as_nanos(), run.granted.as_nanos());
-                        self.guardian.tell(Order::Extend { term: run.lead.term(), valid_until, granted });
+                        self.guardian.tell(GuardianCommand::Extend { term: run.lead.term(), valid_until, granted });
                     }
                     None => settled = true,
                 },
                 reason = leadership.taken(), if !taken => {
                     (taken, ended) = (true, true);
                     run.because(&leadership.why(reason));
-                    self.guardian.tell(Order::Kill { term: run.lead.term(), gives_up: false });
+                    self.guardian.tell(GuardianCommand::Kill { term: run.lead.term(), gives_up: false });
                 }
                 reason = leadership.ended(), if !ended => {
                     ended = true;
                     run.because(&leadership.why(reason));
-                    self.guardian.tell(Order::Stop { term: run.lead.term() });
+                    self.guardian.tell(GuardianCommand::Stop { term: run.lead.term() });
                 }
                 signal = self.signals.next() => self.on_signal(signal, run),
                 death_notice = self.elector.death_notice_spec_changed(self.settings.config.death_notice.as_ref()) => {
@@ -574,7 +574,7 @@ impl Supervisor {
     fn renew_death_notice(&mut self, death_notice: DeathNoticeSpec) {
         // It was written in the same way for the guardian's start.
         if let Ok(death_notice) = serde_json::to_string(&death_notice) {
-            self.guardian.tell(Order::Reach { death_notice });
+            self.guardian.tell(GuardianCommand::Reach { death_notice });
         }
         self.settings.config.death_notice = Some(death_notice);
     }
@@ -664,12 +664,12 @@ impl Supervisor {
         if run.led.asked.is_some() {
             // A second signal means not to wait.
             run.is_hurried = true;
-            return self.guardian.tell(Order::Kill { term, gives_up: true });
+            return self.guardian.tell(GuardianCommand::Kill { term, gives_up: true });
         }
         notify::stopping();
         run.led.asked = Some(signal);
         run.because(&format!("asked to end by signal {signal}"));
-        self.guardian.tell(Order::Stop { term });
+        self.guardian.tell(GuardianCommand::Stop { term });
     }
 
     /// Reports a hook that has not ended, and gives up the lead when it has had its time.
@@ -684,7 +684,7 @@ impl Supervisor {
             Some(Late::TooLate(message)) => {
                 let reason = run.on_hook_failed(message);
                 self.reporter.tell(&Event::NotStarted { lead, reason });
-                self.guardian.tell(Order::Stop { term: lead.term() });
+                self.guardian.tell(GuardianCommand::Stop { term: lead.term() });
             }
         }
     }

@@ -4,6 +4,7 @@
 //! reason, and the law is `not claimed` there; an arm that is not there is `NOT RUN`.
 
 mod candidate;
+pub mod deployment;
 pub mod harness;
 pub mod in_process;
 pub mod law_run;
@@ -11,11 +12,10 @@ pub mod laws;
 mod listener;
 pub mod processes;
 pub mod simulated;
-pub mod venue;
 
 use std::io::Write;
 
-pub use harness::{Bounds, ElectionHarness, Need, Order, Pace, Seen, Waiting, What};
+pub use harness::{Bounds, ElectionHarness, Need, NodeCommand, NodeEvent, NodeEventKind, Pace, Waiting};
 pub use laws::{LAWS, Law};
 
 use crate::{Outcome, REQUIRE_LIVE_VARIABLE};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{Pending, SessionError, Sessions};
 // On the simulated arm, this is the simulated time.
@@ -107,15 +107,15 @@ impl Candidate {
         Self { store, holder: holder(name, 1), session: begun.session }
     }
 
-    async fn stand(&self) -> Place {
+    async fn stand(&self) -> QueuePosition {
         self.store.stand(&self.session, &self.holder).await.expect("its session lives")
     }
 
     /// Enters the queue, and is the first.
     async fn lead(&self) -> FencingToken {
         match self.stand().await {
-            Place::First { token, .. } => token,
-            Place::Behind { first } => {
+            QueuePosition::First { token, .. } => token,
+            QueuePosition::Behind { first } => {
                 panic!("{} should be the first, and {first:?} is", self.holder.identity)
             }
         }
@@ -128,15 +128,17 @@ impl Candidate {
     /// Enters the queue behind another candidate; returns the first.
     async fn wait_behind(&self) -> Entry {
         match self.stand().await {
-            Place::Behind { first } => first,
-            Place::First { token, .. } => panic!("it is the first, with {token}, and another one should be"),
+            QueuePosition::Behind { first } => first,
+            QueuePosition::First { token, .. } => {
+                panic!("it is the first, with {token}, and another one should be")
+            }
         }
     }
 
     /// Looks whenever it is woken, until it is the first.
     async fn become_first(&self) -> FencingToken {
         loop {
-            if let Place::First { token, .. } = self.stand().await {
+            if let QueuePosition::First { token, .. } = self.stand().await {
                 return token;
             }
             self.store.changed().await;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use primacy_conformance::elections::{
-    Bounds, ElectionHarness, LAWS, Need, Order, Pace, Seen, Waiting, What, check, simulated,
+    Bounds, ElectionHarness, LAWS, Need, NodeCommand, NodeEvent, NodeEventKind, Pace, Waiting, check,
+    simulated,
 };
 use primacy_core::election::lease::Record;
 use primacy_core::{Drift, Duration, FencingToken};
@@ -61,7 +62,7 @@ const CAUGHT: [(&str, Flaw, &str); 13] = [
 struct Broken {
     inner: simulated::SimulatedElection<Lease>,
     flaw: Flaw,
-    seen: VecDeque<Seen>,
+    seen: VecDeque<NodeEvent>,
     /// The highest token that was shown.
     highest: u64,
     restarts: u64,
@@ -115,26 +116,26 @@ impl Broken {
     }
 
     /// Replaces what was seen by what the flaw shows.
-    fn distort(&mut self, mut seen: Seen) {
+    fn distort(&mut self, mut seen: NodeEvent) {
         match (self.flaw, &mut seen.what) {
-            (Flaw::ElectsTwo, What::Elected { .. }) => {
+            (Flaw::ElectsTwo, NodeEventKind::Elected { .. }) => {
                 self.seen.push_back(seen);
                 seen.node = (seen.node + 1) % 3;
             }
-            (Flaw::ElectsInName, What::Checked { may_act }) => *may_act = false,
-            (Flaw::NeverDeposed, What::Checked { may_act }) => *may_act = true,
-            (Flaw::NoFence, What::Wrote { is_accepted, .. }) => *is_accepted = true,
-            (Flaw::FenceWithoutGate, What::Wrote { is_accepted, .. }) => *is_accepted = false,
-            (Flaw::ForgetsTokens, What::Elected { token, .. }) => {
+            (Flaw::ElectsInName, NodeEventKind::Checked { may_act }) => *may_act = false,
+            (Flaw::NeverDeposed, NodeEventKind::Checked { may_act }) => *may_act = true,
+            (Flaw::NoFence, NodeEventKind::Wrote { is_accepted, .. }) => *is_accepted = true,
+            (Flaw::FenceWithoutGate, NodeEventKind::Wrote { is_accepted, .. }) => *is_accepted = false,
+            (Flaw::ForgetsTokens, NodeEventKind::Elected { token, .. }) => {
                 self.highest = self.highest.max(*token);
                 *token -= (self.restarts / 3) * (*token - 1);
             }
-            (Flaw::ObservesNothing, What::Saw { .. }) if seen.node == 2 => return,
-            (Flaw::ObservesAnew, What::Saw { term: Some(term) }) if seen.node == 2 => {
+            (Flaw::ObservesNothing, NodeEventKind::Saw { .. }) if seen.node == 2 => return,
+            (Flaw::ObservesAnew, NodeEventKind::Saw { term: Some(term) }) if seen.node == 2 => {
                 self.terms.push(*term);
                 let (before, now) = (self.terms[self.terms.len().saturating_sub(2)], *term);
                 for term in [now, before] {
-                    self.seen.push_back(Seen { what: What::Saw { term: Some(term) }, ..seen });
+                    self.seen.push_back(NodeEvent { what: NodeEventKind::Saw { term: Some(term) }, ..seen });
                 }
             }
             (_, _) => {}
@@ -157,17 +158,17 @@ impl ElectionHarness for Broken {
         self.inner.begin(election, pace)
     }
 
-    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
-        if order == Order::Stop {
+    fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()> {
+        if order == NodeCommand::Stop {
             self.restarts += 1;
         }
-        if order == Order::Cancel && self.flaw == Flaw::CampaignsOn {
+        if order == NodeCommand::Cancel && self.flaw == Flaw::CampaignsOn {
             return Box::pin(async {});
         }
-        self.inner.order(node, order)
+        self.inner.command(node, command)
     }
 
-    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+    fn next(&mut self) -> Waiting<'_, Option<NodeEvent>> {
         Box::pin(async {
             while self.seen.is_empty() {
                 let seen = self.inner.next().await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use primacy_conformance::{SESSION_LAWS, SessionCapabilities, SessionsHarness, check_sessions};
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation};
 use primacy_stores::{Begun, Pending, SessionError, Sessions};
 
@@ -237,7 +237,7 @@ impl Sessions for Handle {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         Box::pin(async move {
             let mut state = self.state();
             let session = self.session(&mut state, session)?;
@@ -250,9 +250,9 @@ impl Sessions for Handle {
                 let lingers = self.server.flaw == Flaw::AsksWhoeverIsNext
                     && state.asked.get(&self.election).copied().unwrap_or_default();
                 let asked_to_resign = own.asked_to_resign || lingers;
-                return Ok(Place::First { token: own.entry.token, asked_to_resign });
+                return Ok(QueuePosition::First { token: own.entry.token, asked_to_resign });
             }
-            Ok(Place::Behind { first: first.entry.clone() })
+            Ok(QueuePosition::Behind { first: first.entry.clone() })
         })
     }
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use primacy_conformance::elections::deployment::Deployment;
 use primacy_conformance::elections::in_process::InProcess;
 use primacy_conformance::elections::processes::{Processes, stand_if_told};
-use primacy_conformance::elections::venue::Venue;
 use primacy_conformance::elections::{
-    Bounds, ElectionHarness, LAWS, Need, Order, Pace, Seen, Waiting, check, simulated,
+    Bounds, ElectionHarness, LAWS, Need, NodeCommand, NodeEvent, Pace, Waiting, check, simulated,
 };
 use primacy_conformance::{Outcome, table};
 
@@ -98,14 +98,17 @@ const NO_SILENCE: [&str; 4] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_election_keeps_the_laws_and_the_table_says_so() {
     let directory = Directory::new();
-    let store = |scheme: &str, name: &str| Venue::Store(format!("{scheme}:{}", directory.at(name).display()));
-    let mut memory = InProcess::new("lease over memory", Venue::Store("memory:election-laws".to_owned()));
-    let sessions = Venue::Store("memory-sessions:election-laws".to_owned());
+    let store =
+        |scheme: &str, name: &str| Deployment::Store(format!("{scheme}:{}", directory.at(name).display()));
+    let mut memory =
+        InProcess::new("lease over memory", Deployment::Store("memory:election-laws".to_owned()));
+    let sessions = Deployment::Store("memory-sessions:election-laws".to_owned());
     let mut sessions = InProcess::new("session over memory", sessions);
     let mut sqlite = Processes::new("lease over sqlite", store("sqlite", "laws.db"), candidate);
     let mut files = Processes::new("lease over files", store("file", "laws"), candidate);
-    let mut peers = Processes::new("quorum among processes", Venue::Peers(directory.at("peers")), candidate);
-    let mut one = InProcess::new("quorum within one process", Venue::Peers(directory.at("one")));
+    let mut peers =
+        Processes::new("quorum among processes", Deployment::Peers(directory.at("peers")), candidate);
+    let mut one = InProcess::new("quorum within one process", Deployment::Peers(directory.at("one")));
     let mut columns = Vec::new();
     for mut arm in simulated_arms(0) {
         columns.push(keeps_all_but(&mut *arm, &[]).await);
@@ -145,11 +148,11 @@ impl ElectionHarness for Absent {
         unreachable!("it is not there")
     }
 
-    fn order(&mut self, _node: usize, _order: Order) -> Waiting<'_, ()> {
+    fn command(&mut self, _node: usize, _command: NodeCommand) -> Waiting<'_, ()> {
         unreachable!("it is not there")
     }
 
-    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+    fn next(&mut self) -> Waiting<'_, Option<NodeEvent>> {
         unreachable!("it is not there")
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use primacy_core::election::lease::{Holder, RequestId};
-use primacy_core::election::session::{Entry, Message, Place, SessionId, Trouble};
+use primacy_core::election::session::{Entry, Message, QueuePosition, RequestFailure, SessionId};
 use primacy_core::{Duration, FencingToken, Identity};
 
 use crate::clock::Moment;
@@ -166,14 +166,14 @@ impl SessionStore {
             Mood::Silent => return SessionServed { met: Some("store: silent"), ..SessionServed::default() },
             Mood::Down => {
                 return SessionServed {
-                    reply: refusal(message, Trouble::NoAnswer),
+                    reply: refusal(message, RequestFailure::NoAnswer),
                     ..SessionServed::default()
                 };
             }
             Mood::Up => {}
         }
         if mishap == Some(Mishap::UnknownNotDone) {
-            let reply = refusal(message, Trouble::NoAnswer);
+            let reply = refusal(message, RequestFailure::NoAnswer);
             return SessionServed { reply, met: mishap.map(Mishap::name), ..SessionServed::default() };
         }
         let mut served = self.serve_once(now, message);
@@ -183,7 +183,7 @@ impl SessionStore {
         }
         match mishap {
             Some(Mishap::ReplyLost) => served.reply = None,
-            Some(Mishap::UnknownButDone) => served.reply = refusal(message, Trouble::NoAnswer),
+            Some(Mishap::UnknownButDone) => served.reply = refusal(message, RequestFailure::NoAnswer),
             Some(Mishap::DoneTwice | Mishap::UnknownNotDone) | None => {}
         }
         served.met = mishap.map(Mishap::name);
@@ -202,7 +202,7 @@ impl SessionStore {
             }
             Message::KeepAlive { request, session } => {
                 let known = self.sessions.get(&session).map(|life| self.timeout.unwrap_or(life.timeout));
-                let timeout = known.ok_or(Trouble::Ended);
+                let timeout = known.ok_or(RequestFailure::Ended);
                 served.look_at = timeout.ok().map(|timeout| self.keep(now, &session, timeout));
                 (Message::KeepAliveReply { request, result: timeout }, ChangeNotice::default())
             }
@@ -249,9 +249,13 @@ impl SessionStore {
         ends_at.after(self.lateness)
     }
 
-    fn stand(&mut self, session: &SessionId, holder: Holder) -> (Result<Place, Trouble>, ChangeNotice) {
+    fn stand(
+        &mut self,
+        session: &SessionId,
+        holder: Holder,
+    ) -> (Result<QueuePosition, RequestFailure>, ChangeNotice) {
         if !self.sessions.contains_key(session) {
-            return (Err(Trouble::Ended), ChangeNotice::default());
+            return (Err(RequestFailure::Ended), ChangeNotice::default());
         }
         let mut notice = ChangeNotice::default();
         if !self.queue.iter().any(|it| it.session == *session) {
@@ -261,11 +265,11 @@ impl SessionStore {
             self.queue.push(QueuedEntry { session: session.clone(), entry, asked_to_resign: false });
         }
         let place = match self.queue.first() {
-            Some(first) if first.session != *session => Place::Behind { first: first.entry.clone() },
+            Some(first) if first.session != *session => QueuePosition::Behind { first: first.entry.clone() },
             Some(QueuedEntry { entry, asked_to_resign, .. }) => {
-                Place::First { token: entry.token, asked_to_resign: *asked_to_resign }
+                QueuePosition::First { token: entry.token, asked_to_resign: *asked_to_resign }
             }
-            None => return (Err(Trouble::Ended), notice), // It has just been pushed.
+            None => return (Err(RequestFailure::Ended), notice), // It has just been pushed.
         };
         (Ok(place), notice)
     }
@@ -275,9 +279,9 @@ impl SessionStore {
         session: &SessionId,
         released: &mut Option<FencingToken>,
         ends: bool,
-    ) -> (Result<(), Trouble>, ChangeNotice) {
+    ) -> (Result<(), RequestFailure>, ChangeNotice) {
         if !self.sessions.contains_key(session) {
-            return (Err(Trouble::Ended), ChangeNotice::default());
+            return (Err(RequestFailure::Ended), ChangeNotice::default());
         }
         *released = self.queue.iter().find(|it| it.session == *session).map(|it| it.entry.token);
         let notice = if ends { self.end(session) } else { self.remove(|_, it| it.session == *session) };
@@ -285,19 +289,19 @@ impl SessionStore {
     }
 }
 
-/// Returns the reply that carries only this trouble; `None` for a message that is no request.
-pub(crate) fn refusal(message: &Message, trouble: Trouble) -> Option<Message> {
+/// Returns the reply that carries only this failure; `None` for a message that is no request.
+pub(crate) fn refusal(message: &Message, failure: RequestFailure) -> Option<Message> {
     let id = |request: &RequestId| *request;
     Some(match message {
-        Message::Begin { request, .. } => Message::BeginReply { request: id(request), result: Err(trouble) },
+        Message::Begin { request, .. } => Message::BeginReply { request: id(request), result: Err(failure) },
         Message::KeepAlive { request, .. } => {
-            Message::KeepAliveReply { request: id(request), result: Err(trouble) }
+            Message::KeepAliveReply { request: id(request), result: Err(failure) }
         }
-        Message::Stand { request, .. } => Message::StandReply { request: id(request), result: Err(trouble) },
-        Message::Leave { request, .. } => Message::LeaveReply { request: id(request), result: Err(trouble) },
-        Message::End { request, .. } => Message::EndReply { request: id(request), result: Err(trouble) },
-        Message::First { request } => Message::FirstReply { request: id(request), result: Err(trouble) },
-        Message::Evict { request, .. } => Message::EvictReply { request: id(request), result: Err(trouble) },
+        Message::Stand { request, .. } => Message::StandReply { request: id(request), result: Err(failure) },
+        Message::Leave { request, .. } => Message::LeaveReply { request: id(request), result: Err(failure) },
+        Message::End { request, .. } => Message::EndReply { request: id(request), result: Err(failure) },
+        Message::First { request } => Message::FirstReply { request: id(request), result: Err(failure) },
+        Message::Evict { request, .. } => Message::EvictReply { request: id(request), result: Err(failure) },
         Message::BeginReply { .. }
         | Message::KeepAliveReply { .. }
         | Message::StandReply { .. }

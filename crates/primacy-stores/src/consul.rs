@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 
 use self::agent::there;
@@ -33,7 +33,7 @@ pub(crate) use self::diagnostics::examine;
 use self::queue::Queue;
 use self::session::Pool;
 pub(crate) use self::url::open_url;
-use self::watch::{Seen, Watches};
+use self::watch::{KeyObservation, Watches};
 use crate::clock;
 use crate::register::Pending;
 use crate::runtime;
@@ -103,7 +103,7 @@ impl Sessions for ConsulSessions {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         let (pool, session, holder) =
             (Arc::clone(&self.share.pool), session.as_str().to_owned(), holder.clone());
         self.ask(move |queue| async move {
@@ -156,7 +156,7 @@ impl Sessions for ConsulSessions {
                 queue.watch.start(&queue.api, &watches, &queue.user.key);
                 let mut latest = queue.watch.subscribe();
                 // The last answer may be renewed while this waits. Before the first answer, any state is news.
-                let is_news = |latest: &Seen| match queue.told() {
+                let is_news = |latest: &KeyObservation| match queue.told() {
                     (Some(told), _) => latest.is_news_to(&told),
                     (None, _) => latest.index > 0,
                 };

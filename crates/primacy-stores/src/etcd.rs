@@ -31,14 +31,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 
 use self::client::Client;
 pub use self::client::RequestError;
 pub(crate) use self::diagnostics::examine;
 pub use self::direct::EtcdClient;
-use self::queue::{Found, Queue, Standing};
+use self::queue::{EntryPosition, Queue, QueueRank};
 use self::session::{Lease, Pool, User};
 pub(crate) use self::url::open_url;
 use self::watch::{Only, Target, Watch, Watches};
@@ -134,7 +134,7 @@ impl Sessions for EtcdSessions {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         Box::pin(async move {
             let (lease, holder) = (lease_of(session)?, holder.clone());
             self.run(move |task: Task| async move { task.stand(lease, &holder).await }).await
@@ -225,7 +225,7 @@ struct Task {
 }
 
 impl Task {
-    async fn stand(&self, lease: Lease, holder: &Holder) -> Result<Place, SessionError> {
+    async fn stand(&self, lease: Lease, holder: &Holder) -> Result<QueuePosition, SessionError> {
         let own = {
             let mut state = lock(&self.state);
             let known = state.own.filter(|own| own.lease == lease);
@@ -248,8 +248,10 @@ impl Task {
                 state.seen = Some((self.to_watch(lease, &found), found.revision));
                 let token = FencingToken(u64::try_from(found.created).unwrap_or(0));
                 Ok(match found.standing {
-                    Standing::First => Place::First { token, asked_to_resign: found.asked_to_resign },
-                    Standing::Behind { first, .. } => Place::Behind { first },
+                    QueueRank::First => {
+                        QueuePosition::First { token, asked_to_resign: found.asked_to_resign }
+                    }
+                    QueueRank::Behind { first, .. } => QueuePosition::Behind { first },
                 })
             }
             Err(error) => {
@@ -264,10 +266,10 @@ impl Task {
         }
     }
 
-    fn to_watch(&self, lease: Lease, found: &Found) -> Target {
+    fn to_watch(&self, lease: Lease, found: &EntryPosition) -> Target {
         let (key, only) = match &found.standing {
-            Standing::First => (self.queue.key(lease), Only::Any),
-            Standing::Behind { before, .. } => (before.clone(), Only::Deleted),
+            QueueRank::First => (self.queue.key(lease), Only::Any),
+            QueueRank::Behind { before, .. } => (before.clone(), Only::Deleted),
         };
         Target { key, range_end: vec![], only }
     }

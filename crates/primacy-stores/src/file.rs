@@ -17,8 +17,8 @@
 //! the opening, so threads and handles of one process exclude each other as processes do.
 
 mod cell;
+mod directory;
 mod document;
-mod place;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -31,8 +31,8 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch as channel;
 
 use self::cell::{Content, Mark};
+use self::directory::StoreDirectory;
 pub use self::document::FileDocument;
-use self::place::Place;
 use crate::attempts::Attempts;
 use crate::file_system;
 use crate::mutex::lock;
@@ -52,7 +52,7 @@ const FORM: &str = "file:DIRECTORY or file:///DIRECTORY";
 /// A handle on one election in one directory.
 #[derive(Debug)]
 pub struct FileRegister {
-    thread: StoreThread<Request, Place, Mark>,
+    thread: StoreThread<Request, StoreDirectory, Mark>,
     /// The version last read or written through this handle.
     seen: Mutex<Mark>,
 }
@@ -74,7 +74,7 @@ enum Request {
 
 /// The state that the store's thread owns.
 struct Files {
-    place: Arc<Place>,
+    place: Arc<StoreDirectory>,
     latest: channel::Sender<Mark>,
     /// The version known to be on the disk, and not only in memory that a power cut takes away.
     durable: Mark,
@@ -187,7 +187,7 @@ impl Files {
         election: &str,
         create: bool,
     ) -> Result<(Self, channel::Receiver<Mark>), OpenError> {
-        let place = Arc::new(Place::open(path, sharing, election, create)?);
+        let place = Arc::new(StoreDirectory::open(path, sharing, election, create)?);
         let (latest, receiver) = channel::channel(Mark::Absent);
         let files = Self { place, latest, durable: Mark::Absent };
         files.look();

@@ -23,7 +23,7 @@ pub(crate) struct ReadLimit {
 
 /// A request that waits for its answer.
 #[cfg(feature = "redis")]
-pub(crate) struct Waiting(Arc<ReadLimit>);
+pub(crate) struct PendingRead(Arc<ReadLimit>);
 
 impl ReadLimit {
     pub(crate) const fn new(answer_max: usize) -> Self {
@@ -32,9 +32,9 @@ impl ReadLimit {
 
     /// Allows one more answer, until the guard is dropped.
     #[cfg(feature = "redis")]
-    pub(crate) fn wait(self: &Arc<Self>) -> Waiting {
+    pub(crate) fn wait(self: &Arc<Self>) -> PendingRead {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting(Arc::clone(self))
+        PendingRead(Arc::clone(self))
     }
 
     /// Notes that an answer has ended. A request that was given up has none: what is read for it counts on.
@@ -54,7 +54,7 @@ impl ReadLimit {
 }
 
 #[cfg(feature = "redis")]
-impl Drop for Waiting {
+impl Drop for PendingRead {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId, Trouble};
+use primacy_core::election::session::{Entry, QueuePosition, RequestFailure, SessionId};
 use primacy_core::{FencingToken, Identity};
 
 use crate::error_text::shortened;
@@ -35,7 +35,7 @@ pub trait Sessions: Send + Sync + Debug {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>>;
+    ) -> Pending<'a, Result<QueuePosition, SessionError>>;
 
     /// Takes this session's entry out of the queue; also one that an earlier [`stand`](Self::stand), whose answer was lost, may
     /// have made; never one that a later `stand` makes, however late or often this request takes effect. The session goes on.
@@ -100,7 +100,7 @@ pub enum SessionError {
     },
 }
 
-impl From<SessionError> for Trouble {
+impl From<SessionError> for RequestFailure {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Ended { .. } => Self::Ended,

@@ -14,7 +14,7 @@
 //! writes the record, there was never another one. So [`open`] puts a released record there, with the milliseconds since 1970 as
 //! its token. Where the database was there before, absence is absence.
 
-mod place;
+mod database_file;
 mod watch;
 
 use std::path::Path;
@@ -27,7 +27,7 @@ use primacy_core::election::lease::{Record, Version};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, ffi};
 use tokio::sync::watch as channel;
 
-use self::place::Place;
+use self::database_file::DatabaseFile;
 use crate::file_system;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
@@ -61,7 +61,7 @@ const CREATE_TABLE: &str = "CREATE TABLE primacy_record(
 /// A handle on one election in one SQLite database.
 #[derive(Debug)]
 pub struct SqliteRegister {
-    thread: StoreThread<Request, Place, i64>,
+    thread: StoreThread<Request, DatabaseFile, i64>,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: AtomicI64,
 }
@@ -80,7 +80,7 @@ enum Request {
 /// The state that the store's thread owns.
 struct Database {
     connection: Connection,
-    place: Arc<Place>,
+    place: Arc<DatabaseFile>,
     election: String,
     latest: channel::Sender<i64>,
     /// The table was seen, and it is ours.
@@ -107,7 +107,7 @@ pub async fn open_existing(path: &Path, election: &str) -> Result<SqliteRegister
 /// Opens `sqlite:PATH`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let (path, sharing) = file_system::path_of_url(&address.rest, place::FORM)?;
+        let (path, sharing) = file_system::path_of_url(&address.rest, database_file::FORM)?;
         let register: Arc<dyn Register> =
             Arc::new(start(&path, sharing, &address.election, address.create).await?);
         Ok(Opened::Register(register))
@@ -195,8 +195,8 @@ impl Database {
         create: bool,
     ) -> Result<(Self, channel::Receiver<i64>), OpenError> {
         sharing.check_links(path).map_err(|why| OpenError::Refused { why })?;
-        let path = place::resolve(path, create)?;
-        place::own(&path, sharing, create)?;
+        let path = database_file::resolve(path, create)?;
+        database_file::own(&path, sharing, create)?;
         let named = |error: &rusqlite::Error| refusal(&path, error);
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
@@ -205,7 +205,7 @@ impl Database {
         // In WAL mode the same as FULL: flushed at every commit. Where a host database has a rollback journal,
         // also the directory is flushed, without which a commit may be undone by a power cut.
         connection.pragma_update(None, "synchronous", "EXTRA").map_err(|error| named(&error))?;
-        let place = Arc::new(Place::identify(path.clone())?);
+        let place = Arc::new(DatabaseFile::identify(path.clone())?);
         let (sender, latest) = channel::channel(0);
         let election = election.to_owned();
         let mut database = Self { connection, place, election, latest: sender, has_table: false };
@@ -220,7 +220,7 @@ impl Database {
         })?;
         // An application's own database is shared as the application wants.
         if create && is_ours(&database.connection) {
-            place::tighten(&path, sharing);
+            database_file::tighten(&path, sharing);
         }
         database.look();
         Ok((database, latest))
@@ -520,7 +520,7 @@ fn is_shortage(path: &Path, error: &rusqlite::Error) -> bool {
         Some((ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _)) => true,
         Some((ErrorCode::FileLockingProtocolFailed | ErrorCode::OperationInterrupted, _)) => true,
         Some((ErrorCode::OutOfMemory, _) | (_, SHORT_OF_MEMORY)) => true,
-        Some((ErrorCode::CannotOpen, _) | (_, SHARED_MEMORY)) => place::may_be_opened(path),
+        Some((ErrorCode::CannotOpen, _) | (_, SHARED_MEMORY)) => database_file::may_be_opened(path),
         Some(_) | None => false,
     }
 }

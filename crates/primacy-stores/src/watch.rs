@@ -68,7 +68,7 @@ pub(crate) mod notify {
 
     /// The reason for which a wait ended.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Heard {
+    pub(crate) enum WaitEnd {
         /// There are events.
         Events,
         /// Nothing; the time has passed, or a signal came.
@@ -97,15 +97,15 @@ pub(crate) mod notify {
         }
 
         /// Waits until something has happened, for no longer than `timeout` where there is one.
-        pub(crate) fn wait(&self, timeout: Option<&Timespec>) -> Heard {
+        pub(crate) fn wait(&self, timeout: Option<&Timespec>) -> WaitEnd {
             let mut descriptors = [
                 PollFd::new(&self.inotify, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
             ];
             match rustix::event::poll(&mut descriptors, timeout) {
-                Ok(0) | Err(Errno::INTR) => Heard::Nothing,
-                Ok(_) if descriptors[1].revents().is_empty() => Heard::Events,
-                Ok(_) | Err(_) => Heard::Stop,
+                Ok(0) | Err(Errno::INTR) => WaitEnd::Nothing,
+                Ok(_) if descriptors[1].revents().is_empty() => WaitEnd::Events,
+                Ok(_) | Err(_) => WaitEnd::Stop,
             }
         }
 

@@ -19,7 +19,7 @@ mod diagnostics;
 mod entry;
 mod layout;
 mod link;
-mod place;
+mod location;
 mod queue;
 mod rights;
 
@@ -28,13 +28,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place as Standing, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 use zookeeper_client::Error;
 
 pub(crate) use self::diagnostics::examine;
 use self::link::{Link, SHARED, told};
-use self::place::Place;
+use self::location::ZnodeLocation;
 use self::queue::{Queue, SharedQueue};
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened, Opening};
@@ -51,8 +51,8 @@ pub struct ZooKeeperSessions {
 /// Opens `zookeeper://…`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let Place { servers, login, owner, directory, layout } =
-            Place::parse(&address.rest, &address.election)?;
+        let ZnodeLocation { servers, login, owner, directory, layout } =
+            ZnodeLocation::parse(&address.rest, &address.election)?;
         let key = format!("{servers} {}", login.as_deref().unwrap_or_default());
         let open = || Ok::<_, Infallible>(Link::new(servers, login));
         let Ok(link) = SHARED.join(&key, &directory, open);
@@ -114,7 +114,7 @@ impl Sessions for ZooKeeperSessions {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Standing, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         let (session, holder) = (session.clone(), holder.clone());
         self.run(async move |queue| queue.stand(&session, &holder).await)
     }

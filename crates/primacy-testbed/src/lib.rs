@@ -12,10 +12,10 @@ pub mod etcd_api;
 pub mod keepers;
 pub mod ledger;
 pub mod network;
+pub mod run_error;
 pub mod segment;
 pub mod small_disk;
 pub mod table;
-pub mod trouble;
 pub mod upstream;
 
 use std::fs;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::trouble::{Trouble, call};
+use crate::run_error::{RunError, call};
 
 /// The prefix of all namespaces' names; the number of the process that made them follows.
 pub const PREFIX: &str = "primacy-chaos-";
@@ -57,8 +57,8 @@ impl Network {
     /// Makes a namespace for each of these nodes; `name` distinguishes it from others of this process.
     ///
     /// # Errors
-    /// [`Trouble::Program`] if `ip` is not there, or this user may not make namespaces.
-    pub fn new(name: &str, nodes: &[String]) -> Result<Self, Trouble> {
+    /// [`RunError::Program`] if `ip` is not there, or this user may not make namespaces.
+    pub fn new(name: &str, nodes: &[String]) -> Result<Self, RunError> {
         let prefix = format!("{PREFIX}{}-{name}-", std::process::id());
         let mut network = Self { prefix, nodes: nodes.to_vec(), made: Vec::new(), cuts: Vec::new() };
         let hub = network.add("hub")?;
@@ -79,7 +79,7 @@ impl Network {
         Ok(network)
     }
 
-    fn add(&mut self, name: &str) -> Result<String, Trouble> {
+    fn add(&mut self, name: &str) -> Result<String, RunError> {
         let full = self.namespace(name);
         call("ip", &["netns", "add", &full])?;
         self.made.push(full.clone());
@@ -115,8 +115,8 @@ impl Network {
     /// Cuts this beside what is cut already.
     ///
     /// # Errors
-    /// [`Trouble::Program`]
-    pub fn cut(&mut self, more: Cut) -> Result<(), Trouble> {
+    /// [`RunError::Program`]
+    pub fn cut(&mut self, more: Cut) -> Result<(), RunError> {
         self.cuts.push(more);
         self.apply()
     }
@@ -125,8 +125,8 @@ impl Network {
     /// cuts.
     ///
     /// # Errors
-    /// [`Trouble::Program`]
-    pub fn heal(&mut self) -> Result<(u64, Vec<u64>), Trouble> {
+    /// [`RunError::Program`]
+    pub fn heal(&mut self) -> Result<(u64, Vec<u64>), RunError> {
         if self.cuts.is_empty() {
             return Ok((0, Vec::new()));
         }
@@ -141,7 +141,7 @@ impl Network {
         Ok((dropped.iter().flat_map(BTreeMap::values).sum(), by_cut))
     }
 
-    fn apply(&self) -> Result<(), Trouble> {
+    fn apply(&self) -> Result<(), RunError> {
         let mut all = Cut::default();
         for cut in &self.cuts {
             all.links.extend(&cut.links);
@@ -157,8 +157,8 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for name in &self.made {
-            if let Err(trouble) = call("ip", &["netns", "delete", name]) {
-                eprintln!("{trouble}; the next run sweeps it away");
+            if let Err(error) = call("ip", &["netns", "delete", name]) {
+                eprintln!("{error}; the next run sweeps it away");
             }
         }
     }
@@ -205,9 +205,9 @@ fn dropped_by(listed: &str) -> Dropped {
     dropped
 }
 
-fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
+fn run_nft(namespace: &str, script: &str) -> Result<(), RunError> {
     let failed =
-        |said: String| Trouble::Program { line: format!("ip netns exec {namespace} nft -f -"), said };
+        |said: String| RunError::Program { line: format!("ip netns exec {namespace} nft -f -"), said };
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, "nft", "-f", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -224,8 +224,8 @@ fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
 /// Checks that namespaces and both sorts of rules can be made here; the error says what is missing.
 ///
 /// # Errors
-/// [`Trouble::Program`]
-pub fn probe() -> Result<(), Trouble> {
+/// [`RunError::Program`]
+pub fn probe() -> Result<(), RunError> {
     let name = format!("{PREFIX}{}-probe", std::process::id());
     call("ip", &["netns", "add", &name])?;
     let cut = Cut { links: BTreeSet::from([(1, 0)]), shares: BTreeMap::from([(0, 50)]) };
@@ -235,7 +235,7 @@ pub fn probe() -> Result<(), Trouble> {
         if listed.contains("10.77.0.2 counter") && listed.contains("numgen random mod 100 < 50 counter") {
             Ok(())
         } else {
-            Err(Trouble::Program {
+            Err(RunError::Program {
                 line: "nft list ruleset".into(),
                 said: format!("the rules are not there: {listed}"),
             })

@@ -113,7 +113,7 @@ pub(crate) struct LogFile {
 
 /// A defect that was found when a log was opened, was repaired, and is worth a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum LogDefect {
     /// The last write had not come to its end, and what there was of it was overwritten with zeros.
     TornTail {
         /// The segment.
@@ -350,7 +350,7 @@ impl From<DiskError> for LogError {
     }
 }
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for LogDefect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TornTail { path, bytes, after } => write!(
@@ -450,7 +450,7 @@ impl LogFile {
         election: &str,
         node: NodeId,
         bounds: &Bounds,
-    ) -> Result<(Self, Stored, Vec<Found>), LogError> {
+    ) -> Result<(Self, Stored, Vec<LogDefect>), LogError> {
         let parent = dir;
         let dir = log_dir(parent, election, node)?;
         disk::make_dir(&dir)?;

@@ -47,7 +47,7 @@ pub struct Joining {
 /// Dropping it leaves: all leaderships [end](Primary::ended), and when they are dropped, others are primaries in their place.
 #[derive(Debug)]
 pub struct Partitions {
-    news: mpsc::UnboundedReceiver<News>,
+    events: mpsc::UnboundedReceiver<PartitionEvent>,
     /// Dropped when the node shall leave.
     leave: Option<oneshot::Sender<()>>,
     left: oneshot::Receiver<()>,
@@ -56,7 +56,7 @@ pub struct Partitions {
 
 /// A change of the partitions that a node has.
 #[derive(Debug)]
-pub enum News {
+pub enum PartitionEvent {
     /// It has become the primary of one more.
     Begun(Primary),
     /// It must stop being the primary of this one, as [`Primary::ended`] has it; for programs that have no task for each.
@@ -210,7 +210,7 @@ impl Joining {
             return Err(PartitionsError::TimeToLive(time_to_live));
         }
         let place = elector.take_place().ok_or(PartitionsError::Joined)?;
-        let (tell, news) = mpsc::unbounded_channel();
+        let (tell, events) = mpsc::unbounded_channel();
         let (leave, leaving) = oneshot::channel();
         let (gone, left) = oneshot::channel();
         let (ready, joined) = oneshot::channel();
@@ -234,7 +234,7 @@ impl Joining {
                 let _ = gone.send(());
             })
             .map_err(thread)?;
-        let partitions = Partitions { news, leave: Some(leave), left, elector };
+        let partitions = Partitions { events, leave: Some(leave), left, elector };
         joined.await.unwrap_or(Err(PartitionsError::Closed))?;
         Ok(partitions)
     }
@@ -249,7 +249,7 @@ impl Partitions {
     /// [`PartitionsError::Closed`], if there will be none any more.
     pub async fn next(&mut self) -> Result<Primary, PartitionsError> {
         loop {
-            if let News::Begun(primary) = self.news().await? {
+            if let PartitionEvent::Begun(primary) = self.next_event().await? {
                 return Ok(primary);
             }
         }
@@ -262,12 +262,12 @@ impl Partitions {
     ///
     /// # Errors
     /// [`PartitionsError::Closed`], if there will be none any more.
-    pub async fn news(&mut self) -> Result<News, PartitionsError> {
+    pub async fn next_event(&mut self) -> Result<PartitionEvent, PartitionsError> {
         loop {
-            match self.news.recv().await.ok_or(PartitionsError::Closed)? {
+            match self.events.recv().await.ok_or(PartitionsError::Closed)? {
                 // The keeper gave back a partition that was wanted back in the meantime.
-                News::Begun(primary) if !primary.cell.hand_over() => {}
-                news @ (News::Begun(_) | News::Ending { .. }) => return Ok(news),
+                PartitionEvent::Begun(primary) if !primary.cell.hand_over() => {}
+                event @ (PartitionEvent::Begun(_) | PartitionEvent::Ending { .. }) => return Ok(event),
             }
         }
     }
@@ -283,8 +283,8 @@ impl Partitions {
     ///
     /// Dropping the future does not take it back.
     pub async fn leave(mut self) {
-        self.news.close();
-        while self.news.try_recv().is_ok() {} // What nobody has been told of has nothing to drain.
+        self.events.close();
+        while self.events.try_recv().is_ok() {} // What nobody has been told of has nothing to drain.
         self.leave = None;
         // An error means that the keeper has ended already.
         let _ = (&mut self.left).await;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{self, Message, Session, SessionId, Trouble};
+use primacy_core::election::session::{self, Message, RequestFailure, Session, SessionId};
 use primacy_core::{Duration, Endpoint, Identity, Input, NodeId, Occasion, Protocol};
 use primacy_stores::error_text::shortened;
 use primacy_stores::{SessionError, Sessions};
@@ -183,7 +183,7 @@ async fn answer(
 }
 
 /// The trouble as the machine sees it; the store's health keeps the rest for people.
-fn told(error: SessionError) -> Trouble {
+fn told(error: SessionError) -> RequestFailure {
     if let SessionError::Ended { why } = &error {
         tracing::warn!(why = %shortened(why), "the session of this node has ended");
     }
@@ -290,7 +290,7 @@ pub(crate) fn machine(config: &Config, me: Identity) -> Session {
 #[cfg(test)]
 mod tests {
     use primacy_core::election::lease::RequestId;
-    use primacy_core::election::session::Place;
+    use primacy_core::election::session::QueuePosition;
     use primacy_core::{FencingToken, Incarnation};
     use primacy_stores::faulty::{Fault, FaultSwitch, FaultySessions};
     use primacy_stores::memory::MemorySessions;
@@ -330,7 +330,7 @@ mod tests {
         let holder = Holder { identity, address: String::new() };
         let stand = Message::Stand { request: RequestId(2), session: session.clone(), holder };
         let told = ask(effects, stand).await;
-        let Message::StandReply { result: Ok(Place::First { token, .. }), .. } = told else {
+        let Message::StandReply { result: Ok(QueuePosition::First { token, .. }), .. } = told else {
             panic!("{told:?}")
         };
         (session, token)
@@ -341,7 +341,7 @@ mod tests {
         let (session, token) = lead(effects).await;
         switch.always(Fault::Unavailable);
         let left = ask(effects, Message::Leave { request: RequestId(3), session }).await;
-        let unknown = Message::LeaveReply { request: RequestId(3), result: Err(Trouble::NoAnswer) };
+        let unknown = Message::LeaveReply { request: RequestId(3), result: Err(RequestFailure::NoAnswer) };
         assert_eq!(left, unknown);
         token
     }
@@ -352,7 +352,8 @@ mod tests {
             let (mut effects, memory, switch) = effects("begins-anew");
             let earlier = lead_and_be_cut_off(&mut effects, &switch).await;
             let begin_again = Message::Begin { request: RequestId(4), timeout: TIMEOUT };
-            let cut_off = Message::BeginReply { request: RequestId(4), result: Err(Trouble::NoAnswer) };
+            let cut_off =
+                Message::BeginReply { request: RequestId(4), result: Err(RequestFailure::NoAnswer) };
             assert_eq!(ask(&mut effects, begin_again).await, cut_off);
             switch.always(Fault::None);
             let (_, token) = lead(&mut effects).await;
@@ -368,7 +369,8 @@ mod tests {
             let (mut effects, memory, switch) = effects("only-looks");
             lead_and_be_cut_off(&mut effects, &switch).await;
             let look = || Message::First { request: RequestId(5) };
-            let cut_off = Message::FirstReply { request: RequestId(5), result: Err(Trouble::NoAnswer) };
+            let cut_off =
+                Message::FirstReply { request: RequestId(5), result: Err(RequestFailure::NoAnswer) };
             assert_eq!(ask(&mut effects, look()).await, cut_off);
             assert_eq!(memory.entries().len(), 1);
             switch.always(Fault::None);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use primacy::FencingToken;
-use primacy::fence::gate::{Gate, Limits, Refused};
+use primacy::fence::gate::{AdmissionError, Gate, Limits};
 use primacy::fence::{DurableFence, HeldFence, stale_writes_refused};
 use primacy::metrics::{self, prometheus_client::registry::Registry};
 
@@ -28,7 +28,7 @@ async fn each_refused_write_is_counted_once() {
     let limits = Limits { patience: Duration::from_secs(600), grace: Duration::from_secs(600) };
     let gate = Gate::new(held, limits).unwrap();
     let old = gate.admit(FencingToken(7)).await.unwrap();
-    assert!(matches!(gate.admit(FencingToken(6)).await, Err(Refused::Stale(_))));
+    assert!(matches!(gate.admit(FencingToken(6)).await, Err(AdmissionError::Stale(_))));
     assert_eq!(stale_writes_refused(), 3, "at the gate");
 
     // Two wait for the old one to end, one of them gives up, and a higher token overtakes the other.
@@ -42,7 +42,7 @@ async fn each_refused_write_is_counted_once() {
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
     let newest = wait(9);
-    assert!(matches!(overtaken.await.unwrap(), Err(Refused::Stale(_))));
+    assert!(matches!(overtaken.await.unwrap(), Err(AdmissionError::Stale(_))));
     assert_eq!(stale_writes_refused(), 4, "overtaken before it was let in");
     drop(old);
     newest.await.unwrap().unwrap();
@@ -51,7 +51,7 @@ async fn each_refused_write_is_counted_once() {
     let other = directory.join("other.fence");
     DurableFence::create(&other, "e", FencingToken(20)).unwrap();
     std::fs::write(&path, std::fs::read(&other).unwrap()).unwrap();
-    assert!(matches!(gate.admit(FencingToken(10)).await, Err(Refused::Stale(_))));
+    assert!(matches!(gate.admit(FencingToken(10)).await, Err(AdmissionError::Stale(_))));
     assert_eq!(stale_writes_refused(), 5, "lower than what is on the disk");
 
     let mut registry = Registry::default();

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::resign::{GivingUp, Patience};
 use super::target::{self, Target, tell, unexpected};
-use crate::control::{Answer, Node, What};
+use crate::control::{Answer, Node, Verb};
 use crate::exit::{self, Exit, Failure};
 
 /// Let a node lead again, after `primacy cordon`.
@@ -34,12 +34,12 @@ pub(crate) struct Cordon {
 
 /// Runs the verb.
 pub(crate) fn uncordon(args: &Uncordon) -> Result<Exit, Failure> {
-    set(&args.target, "uncordon", What::Uncordon).map(|_| Exit::Success)
+    set(&args.target, "uncordon", Verb::Uncordon).map(|_| Exit::Success)
 }
 
 /// Runs the verb.
 pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
-    let node = set(&args.target, "cordon", What::Cordon)?;
+    let node = set(&args.target, "cordon", Verb::Cordon)?;
     let who = target::who(&node)?;
     let led = who.leader.filter(|leader| who.ending.is_some() && leader.node == who.node);
     if let Some(led) = led.filter(|_| !args.patience.no_wait) {
@@ -49,7 +49,7 @@ pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
 }
 
 /// Sends the request to the node, prints its answer, and returns the node.
-fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
+fn set(target: &Target, verb: &str, verb: Verb) -> Result<Node, Failure> {
     #[derive(Serialize)]
     struct CordonReport<'a> {
         node: &'a str,
@@ -61,7 +61,7 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Node, Failure> {
     }
     target.no_store(verb, "name the node with --node, on its machine")?;
     let node = target.the_node()?;
-    let answer = node.ask(what)?;
+    let answer = node.ask(verb)?;
     let Answer::Cordoned { cordoned, kept } = answer else { return Err(unexpected(&node, answer)) };
     let not_campaigning = if cordoned { None } else { target::who(&node)?.not_campaigning };
     let report = CordonReport { node: &node.node, cordoned, kept, not_campaigning };

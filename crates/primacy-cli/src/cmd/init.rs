@@ -12,7 +12,7 @@ use super::target::tell;
 use crate::control::Record;
 use crate::duration;
 use crate::entry::layers::Sources;
-use crate::entry::place::{between_processes, resolve_url};
+use crate::entry::location::{between_processes, resolve_url};
 use crate::exit::{self, Exit, Failure};
 
 /// Make the first record of an election in a store, so that its first leader has nothing to wait for.

@@ -19,7 +19,7 @@ use tokio::time::{interval, sleep, timeout};
 use super::resign::Outcome;
 use super::status::over_store;
 use super::target::{self, Target, tell};
-use super::watch::{Seen, show};
+use super::watch::{WatchLine, show};
 use crate::control::{self, Leader, NodeStatus, Record};
 use crate::exit::{Exit, Failure};
 use crate::printable::one_line;
@@ -144,7 +144,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
         // An elector knows no leader before its first look, and would begin with that.
         let mut known = answered(first_leader(&opened)).await??;
         let show_leader =
-            |leader: Option<_>| Seen::Leader { leader: leader.map(|leader| Leader::new(leader, true)) };
+            |leader: Option<_>| WatchLine::Leader { leader: leader.map(|leader| Leader::new(leader, true)) };
         show(json, me.as_str(), show_leader(known))?;
         let builder = Elector::builder().election(election).node(me);
         let elector = builder.opened(opened).await;
@@ -160,7 +160,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
                     let troubles = troubles(&elector).await;
                     if fails == troubles.is_empty() {
                         fails = !fails;
-                        show(json, me.as_str(), Seen::Store { troubles })?;
+                        show(json, me.as_str(), WatchLine::Store { troubles })?;
                     }
                     continue;
                 }
@@ -176,8 +176,8 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
                     (known, has_looked) = (leader, true);
                     show_leader(leader)
                 }
-                Change::Violation(violation) => Seen::Violation { violation: violation.to_string() },
-                Change::Missed(changes) => Seen::Missed { changes: Some(changes) },
+                Change::Violation(violation) => WatchLine::Violation { violation: violation.to_string() },
+                Change::Missed(changes) => WatchLine::Missed { changes: Some(changes) },
             };
             show(json, me.as_str(), seen)?;
         }
@@ -319,13 +319,13 @@ impl Look {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        crate::entry::place::failure(&error.into())
+        crate::entry::location::failure(&error.into())
     }
 }
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
-        crate::entry::place::failure(&error.into())
+        crate::entry::location::failure(&error.into())
     }
 }
 

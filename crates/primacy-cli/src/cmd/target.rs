@@ -9,9 +9,9 @@ use clap::Args;
 use primacy::config::{check_election, default_state_dir};
 use serde::Serialize;
 
-use crate::control::{self, Answer, Leader, Node, NodeStatus, What};
+use crate::control::{self, Answer, Leader, Node, NodeStatus, Verb};
 use crate::entry::layers::Sources;
-use crate::entry::place::{between_processes, resolve_url};
+use crate::entry::location::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
 use crate::printable::{printable, printable_json};
 use crate::stdout;
@@ -187,7 +187,7 @@ fn leads(who: &NodeStatus) -> Leads {
 
 /// Asks a node for its status.
 pub(super) fn who(node: &Node) -> Result<NodeStatus, Failure> {
-    let answer = node.ask(What::Status)?;
+    let answer = node.ask(Verb::Status)?;
     let Answer::Status(who) = &answer else { return Err(unexpected(node, answer)) };
     Ok(who.as_ref().clone())
 }

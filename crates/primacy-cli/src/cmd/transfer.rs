@@ -4,7 +4,7 @@ use clap::Parser;
 
 use super::resign::{GivingUp, Outcome, Patience};
 use super::target::{self, Target, tell};
-use crate::control::What;
+use crate::control::Verb;
 use crate::exit::{self, Exit, Failure};
 
 /// Have the leader give its lead to another node, in order.
@@ -36,8 +36,8 @@ pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
                    `primacy resign --store URL`";
     target.no_store("transfer", instead)?;
     let node = target.the_leader()?;
-    let what = What::Transfer { to: args.to.clone() };
-    let mut giving_up = match GivingUp::ask(&node, what, &args.patience, target.json) {
+    let verb = Verb::Transfer { to: args.to.clone() };
+    let mut giving_up = match GivingUp::ask(&node, verb, &args.patience, target.json) {
         // It leads already.
         Err(failure) if failure.exit == Exit::Success => {
             let Some(leader) = target::who(&node)?.leader else { return Err(failure) };

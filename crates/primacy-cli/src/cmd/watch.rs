@@ -40,7 +40,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// One line of the output.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Seen {
+pub(super) enum WatchLine {
     /// The leader, or that there is none.
     Leader { leader: Option<Leader> },
     /// The members of the node's cluster, or that it belongs to none.
@@ -81,13 +81,13 @@ pub(crate) fn watch(args: &Watch) -> Result<Exit, Failure> {
             Ok(again) if was_late => Some(again),
             // It runs, and has closed the connection: we did not read what it wrote.
             Ok(again) => {
-                show(target.json, &node.node, Seen::Missed { changes: None })?;
+                show(target.json, &node.node, WatchLine::Missed { changes: None })?;
                 Some(again)
             }
             Err(failure) if failure.exit != Exit::Unavailable => return Err(failure),
             Err(_) => {
                 if answers.is_some() {
-                    show(target.json, &node.node, Seen::Ended)?;
+                    show(target.json, &node.node, WatchLine::Ended)?;
                 }
                 if !args.follow {
                     return Ok(Exit::Unavailable);
@@ -99,12 +99,12 @@ pub(crate) fn watch(args: &Watch) -> Result<Exit, Failure> {
     }
 }
 
-fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
+fn seen(node: &Node, answer: Answer) -> Result<WatchLine, Failure> {
     match answer {
-        Answer::Leader { leader } => Ok(Seen::Leader { leader }),
-        Answer::Members { members } => Ok(Seen::Members { members }),
-        Answer::Missed { changes } => Ok(Seen::Missed { changes: Some(changes) }),
-        Answer::Violation { violation } => Ok(Seen::Violation { violation }),
+        Answer::Leader { leader } => Ok(WatchLine::Leader { leader }),
+        Answer::Members { members } => Ok(WatchLine::Members { members }),
+        Answer::Missed { changes } => Ok(WatchLine::Missed { changes: Some(changes) }),
+        Answer::Violation { violation } => Ok(WatchLine::Violation { violation }),
         answer @ (Answer::Status(_)
         | Answer::Resigning { .. }
         | Answer::Cordoned { .. }
@@ -121,33 +121,33 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
 }
 
 /// Prints what was seen by `node`.
-pub(super) fn show(json: bool, node: &str, seen: Seen) -> Result<(), Failure> {
+pub(super) fn show(json: bool, node: &str, line: WatchLine) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line<'a> {
         /// Milliseconds since 1970.
         at_ms: u64,
         node: &'a str,
         #[serde(flatten)]
-        seen: &'a Seen,
+        seen: &'a WatchLine,
     }
-    tell(json, &Line { at_ms: now_ms(), node, seen: &seen }, || match &seen {
-        Seen::Leader { leader: Some(leader) } => {
+    tell(json, &Line { at_ms: now_ms(), node, seen: &line }, || match &line {
+        WatchLine::Leader { leader: Some(leader) } => {
             format!("{} leads, {}", leader.node, leader.number())
         }
-        Seen::Members { members: Some(members) } => one_line(&text::members(members)),
-        Seen::Members { members: None } => format!("{node} belongs to no cluster"),
-        Seen::Leader { leader: None } => "nobody leads".to_owned(),
-        Seen::Missed { changes: Some(changes) } => {
+        WatchLine::Members { members: Some(members) } => one_line(&text::members(members)),
+        WatchLine::Members { members: None } => format!("{node} belongs to no cluster"),
+        WatchLine::Leader { leader: None } => "nobody leads".to_owned(),
+        WatchLine::Missed { changes: Some(changes) } => {
             format!("… {changes} changes came too fast and are not shown …")
         }
-        Seen::Missed { changes: None } => "… changes may be missing here …".to_owned(),
-        Seen::Violation { violation } => {
+        WatchLine::Missed { changes: None } => "… changes may be missing here …".to_owned(),
+        WatchLine::Violation { violation } => {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}")
         }
-        Seen::Store { troubles } if troubles.is_empty() => "the store answers again".to_owned(),
-        Seen::Store { troubles } => {
+        WatchLine::Store { troubles } if troubles.is_empty() => "the store answers again".to_owned(),
+        WatchLine::Store { troubles } => {
             one_line(&format!("the store fails, and changes are not seen meanwhile: {}", troubles.join("; ")))
         }
-        Seen::Ended => format!("the node {node} has ended"),
+        WatchLine::Ended => format!("the node {node} has ended"),
     })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use primacy::NodeId;
 
-use super::message::{Answer, Refused, Reply, Request, VERSION, What};
+use super::message::{Answer, ControlError, Reply, Request, VERSION, Verb};
 use super::socket::{self, ConnectProblem, Dir};
 use crate::exit::{Exit, Failure};
 
@@ -115,8 +115,8 @@ impl Node {
     ///
     /// # Errors
     /// [`Exit::Unavailable`] if the node does not run or does not answer; a refusal is an answer.
-    pub(crate) fn ask(&self, what: What) -> Result<Answer, Failure> {
-        self.open(what)?.owed("what it was asked may be done all the same")
+    pub(crate) fn ask(&self, verb: Verb) -> Result<Answer, Failure> {
+        self.open(verb)?.owed("what it was asked may be done all the same")
     }
 
     /// Subscribes to every change.
@@ -124,10 +124,10 @@ impl Node {
     /// # Errors
     /// As [`ask`](Self::ask)
     pub(crate) fn watch(&self) -> Result<Answers, Failure> {
-        self.open(What::Watch)
+        self.open(Verb::Watch)
     }
 
-    fn open(&self, what: What) -> Result<Answers, Failure> {
+    fn open(&self, verb: Verb) -> Result<Answers, Failure> {
         let nobody = || {
             let message = format!(
                 "the node {} does not run here, by the state directory {}; start it, or name another with --node or \
@@ -144,7 +144,7 @@ impl Node {
         };
         let due = Some(Instant::now() + PATIENCE);
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut line = serde_json::to_vec(&Request { version: VERSION, what })
+        let mut line = serde_json::to_vec(&Request { version: VERSION, verb })
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
         line.push(b'\n');
         match stream.write_all(&line) {
@@ -263,8 +263,8 @@ impl From<ConnectProblem> for Failure {
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<ControlError> for Failure {
+    fn from(refused: ControlError) -> Self {
         use super::message::Kind;
         let exit = match refused.kind {
             Kind::Malformed | Kind::NotAVoter | Kind::ToWitness | Kind::OverAStore | Kind::Witness => {

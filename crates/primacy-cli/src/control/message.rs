@@ -20,13 +20,13 @@ pub(crate) struct Request {
     pub(crate) version: u32,
     /// The verb of the request, with its arguments.
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub(crate) verb: Verb,
 }
 
 /// The requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum Verb {
     /// The node's status, and its knowledge of the others.
     Status,
     /// Every change of leader that it learns, from now on, beginning with the present leader.
@@ -115,7 +115,7 @@ pub(crate) enum Answer {
     /// To `accept_loss`: whether it was lost.
     LossAccepted { was_lost: bool },
     /// To anything: it is not done.
-    Refused(Refused),
+    Refused(ControlError),
 }
 
 /// The progress of a change of the voters.
@@ -176,7 +176,7 @@ impl From<primacy::metadata::Progress> for Progress {
 
 /// Why something is not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refused {
+pub(crate) struct ControlError {
     /// For programs.
     pub(crate) kind: Kind,
     /// For people: what is wrong, and what to do.
@@ -241,14 +241,14 @@ pub(crate) enum Kind {
     Unknown,
 }
 
-impl Refused {
+impl ControlError {
     /// A refusal with this text.
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
 }
 
-impl From<AdminError> for Refused {
+impl From<AdminError> for ControlError {
     fn from(error: AdminError) -> Self {
         let kind = match &error {
             AdminError::NotLeading { .. } | AdminError::GivingUp { .. } => Kind::NotLeading,
@@ -272,7 +272,7 @@ impl From<AdminError> for Refused {
     }
 }
 
-impl From<PublishError> for Refused {
+impl From<PublishError> for ControlError {
     fn from(error: PublishError) -> Self {
         let kind = match &error {
             PublishError::NotLeading { .. } | PublishError::GivingUp { .. } => Kind::NotLeading,
@@ -285,14 +285,14 @@ impl From<PublishError> for Refused {
 }
 
 /// Reads a request. For any bytes, the worst outcome is a refusal.
-pub(crate) fn parse(line: &[u8]) -> Result<What, Refused> {
+pub(crate) fn parse(line: &[u8]) -> Result<Verb, ControlError> {
     #[derive(Deserialize)]
     struct Header {
         version: u32,
     }
     let malformed = |why: String| {
         let text = format!("this is no request ({why}); the requests of version {VERSION} are {REQUESTS}");
-        Refused::new(Kind::Malformed, text)
+        ControlError::new(Kind::Malformed, text)
     };
     // The version first: of another one nothing else is known.
     let header: Header = serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
@@ -301,10 +301,10 @@ pub(crate) fn parse(line: &[u8]) -> Result<What, Refused> {
             "the request is of version {}, this node speaks version {VERSION}; use the same version of primacy",
             header.version
         );
-        return Err(Refused::new(Kind::Version, text));
+        return Err(ControlError::new(Kind::Version, text));
     }
     serde_json::from_slice::<Request>(line)
-        .map(|request| request.what)
+        .map(|request| request.verb)
         .map_err(|error| malformed(error.to_string()))
 }
 
@@ -314,28 +314,28 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_they_are_written() {
-        for what in [
-            What::Status,
-            What::Watch,
-            What::Resign,
-            What::Transfer { to: "b".into() },
-            What::Uncordon,
-            What::Cordon,
-            What::Readmit { node: "c".into() },
-            What::Down { node: "c".into() },
-            What::Publish { state: State::new(b"\xff") },
-            What::Publish { state: State::new(b"two\nlines") },
-            What::AcceptLoss,
-            What::Partitions { group: None },
-            What::Partitions { group: Some("g".into()) },
-            What::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },
-            What::Rearrange { change: Change::Drop { group: "g".into() } },
-            What::Rearrange { change: Change::Drain { node: "c".into() } },
-            What::Rearrange { change: Change::Undrain { node: "c".into() } },
-            What::Rearrange { change: Change::Move { group: "g".into(), index: 1, node: "c".into() } },
+        for verb in [
+            Verb::Status,
+            Verb::Watch,
+            Verb::Resign,
+            Verb::Transfer { to: "b".into() },
+            Verb::Uncordon,
+            Verb::Cordon,
+            Verb::Readmit { node: "c".into() },
+            Verb::Down { node: "c".into() },
+            Verb::Publish { state: State::new(b"\xff") },
+            Verb::Publish { state: State::new(b"two\nlines") },
+            Verb::AcceptLoss,
+            Verb::Partitions { group: None },
+            Verb::Partitions { group: Some("g".into()) },
+            Verb::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },
+            Verb::Rearrange { change: Change::Drop { group: "g".into() } },
+            Verb::Rearrange { change: Change::Drain { node: "c".into() } },
+            Verb::Rearrange { change: Change::Undrain { node: "c".into() } },
+            Verb::Rearrange { change: Change::Move { group: "g".into(), index: 1, node: "c".into() } },
         ] {
-            let line = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
-            assert_eq!(parse(&line), Ok(what));
+            let line = serde_json::to_vec(&Request { version: VERSION, verb: what.clone() }).unwrap();
+            assert_eq!(parse(&line), Ok(verb));
         }
     }
 
@@ -370,6 +370,6 @@ mod tests {
         let line = br#"{"version":1,"answer":"refused","kind":"too_hot","text":"wait for the evening"}"#;
         let reply: Reply = serde_json::from_slice(line).unwrap();
         let Answer::Refused(refused) = reply.answer else { panic!("{reply:?}") };
-        assert_eq!(refused, Refused::new(Kind::Unknown, "wait for the evening"));
+        assert_eq!(refused, ControlError::new(Kind::Unknown, "wait for the evening"));
     }
 }

@@ -8,7 +8,7 @@ use primacy::kv::partitions::{self, Command, GroupName, Plan, Run as KnownRun};
 use primacy::metadata::{Map, MapError};
 use serde::{Deserialize, Serialize};
 
-use super::message::{Kind, Refused};
+use super::message::{ControlError, Kind};
 
 /// The most lines of partitions in an answer: as many as fit into one.
 const RUNS_MAX: usize = 20_000;
@@ -89,7 +89,7 @@ pub(crate) struct Run {
 }
 
 impl Change {
-    fn parse(self) -> Result<Command, Refused> {
+    fn parse(self) -> Result<Command, ControlError> {
         Ok(match self {
             Self::Create { group, count } => Command::Create { group: group_name(&group)?, count },
             Self::Drop { group } => Command::Drop { group: group_name(&group)? },
@@ -114,14 +114,14 @@ impl Change {
 }
 
 /// Has it changed.
-pub(super) async fn rearrange(map: Option<&Map>, change: Change) -> Result<(), Refused> {
+pub(super) async fn rearrange(map: Option<&Map>, change: Change) -> Result<(), ControlError> {
     let map = map.ok_or_else(no_metadata)?;
     let outcome = map.write(MapCommand::Partitions(change.parse()?)).await?;
-    outcome.result.map(|_| ()).map_err(Refused::from)
+    outcome.result.map(|_| ()).map_err(ControlError::from)
 }
 
 /// Returns the knowledge of partitions.
-pub(super) async fn shown(map: Option<&Map>, group: Option<&str>) -> Result<Shown, Refused> {
+pub(super) async fn shown(map: Option<&Map>, group: Option<&str>) -> Result<Shown, ControlError> {
     let map = map.ok_or_else(no_metadata)?;
     let named = group.map(group_name).transpose()?;
     let fresh = matches!(tokio::time::timeout(FRESH_MAX, map.catch_up()).await, Ok(Ok(())));
@@ -175,7 +175,7 @@ impl From<KnownRun> for Run {
     }
 }
 
-impl From<MapError> for Refused {
+impl From<MapError> for ControlError {
     fn from(error: MapError) -> Self {
         let kind = match error {
             MapError::Timeout | MapError::AnswerLost | MapError::Unreadable => Kind::NoAnswer,
@@ -187,24 +187,24 @@ impl From<MapError> for Refused {
     }
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for ControlError {
     fn from(refusal: Refusal) -> Self {
         Self::new(Kind::NotNow, format!("{refusal}; see `primacy partitions show`"))
     }
 }
 
-fn no_metadata() -> Refused {
-    Refused::new(
+fn no_metadata() -> ControlError {
+    ControlError::new(
         Kind::NoMetadata,
         "this node keeps no metadata, and so knows no partitions; start all nodes with --metadata",
     )
 }
 
-fn group_name(name: &str) -> Result<GroupName, Refused> {
-    GroupName::new(name).map_err(|error| Refused::new(Kind::Malformed, format!("{name:?}: {error}")))
+fn group_name(name: &str) -> Result<GroupName, ControlError> {
+    GroupName::new(name).map_err(|error| ControlError::new(Kind::Malformed, format!("{name:?}: {error}")))
 }
 
-fn node_name(name: &str) -> Result<NodeId, Refused> {
+fn node_name(name: &str) -> Result<NodeId, ControlError> {
     name.parse()
-        .map_err(|error| Refused::new(Kind::Malformed, format!("{name:?} is no node's name: {error}")))
+        .map_err(|error| ControlError::new(Kind::Malformed, format!("{name:?} is no node's name: {error}")))
 }

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::message::{self, Answer, Kind, Progress, Refused, Reply, VERSION, What};
+use super::message::{self, Answer, ControlError, Kind, Progress, Reply, VERSION, Verb};
 use super::node_status::{Leader, Members, NodeStatus};
 use super::own_socket::{Look, OwnSocket};
 use super::partitions;
@@ -236,7 +236,7 @@ impl Acceptor {
                 let text = format!(
                     "{CONNECTIONS_MAX} ask this node already; end those that watch it and are not needed"
                 );
-                refuse_at_once(&stream, Refused::new(Kind::TooMany, text));
+                refuse_at_once(&stream, ControlError::new(Kind::TooMany, text));
             }
         }
     }
@@ -250,24 +250,24 @@ struct Asked {
 }
 
 /// The user, if it may ask. File permissions keep others out already; this holds also where they were changed.
-fn admit(stream: &UnixStream) -> Result<u32, Refused> {
+fn admit(stream: &UnixStream) -> Result<u32, ControlError> {
     let (me, user) = (geteuid().as_raw(), stream.peer_cred().map(|peer| peer.uid()));
     match user {
         Ok(user) if user == me || user == 0 => Ok(user),
         Ok(user) => {
             let text =
                 format!("user {user} may not ask this node, which user {me} runs; ask as that user or root");
-            Err(Refused::new(Kind::NotPermitted, text))
+            Err(ControlError::new(Kind::NotPermitted, text))
         }
         Err(error) => {
             let text = format!("the system does not say who asks: {error}");
-            Err(Refused::new(Kind::NotPermitted, text))
+            Err(ControlError::new(Kind::NotPermitted, text))
         }
     }
 }
 
 /// Without waiting: a new socket has room for a line.
-fn refuse_at_once(stream: &UnixStream, refused: Refused) {
+fn refuse_at_once(stream: &UnixStream, refused: ControlError) {
     let _ = stream.try_write(&line(Answer::Refused(refused)));
 }
 
@@ -276,14 +276,14 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
     // A connection without a request only checked whether a node listens.
-    let Some(what) = request(&mut reading).await? else { return Ok(()) };
-    match (what, &asked.responder) {
+    let Some(verb) = request(&mut reading).await? else { return Ok(()) };
+    match (verb, &asked.responder) {
         (Err(refused), _) => write(&mut writing, Answer::Refused(refused)).await,
         (Ok(_), Responder::Opening(why)) => {
-            let refused = Refused::new(Kind::Opening, format!("this node takes no part yet: {why}"));
+            let refused = ControlError::new(Kind::Opening, format!("this node takes no part yet: {why}"));
             write(&mut writing, Answer::Refused(refused)).await
         }
-        (Ok(What::Watch), Responder::Entered(elector)) => {
+        (Ok(Verb::Watch), Responder::Entered(elector)) => {
             // A watcher sends nothing more; so what comes next is its end.
             let gone = async {
                 reading.get_mut().set_limit(1);
@@ -294,9 +294,9 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
                 () = gone => Ok(()),
             }
         }
-        (Ok(what), Responder::Entered(elector)) => {
-            asked.tell(&what);
-            let answered = answer(elector, what).await.unwrap_or_else(Answer::Refused);
+        (Ok(verb), Responder::Entered(elector)) => {
+            asked.tell(&verb);
+            let answered = answer(elector, verb).await.unwrap_or_else(Answer::Refused);
             write(&mut writing, answered).await
         }
     }
@@ -305,88 +305,91 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
 /// Reads a request, or why it is none; nothing if nothing was sent. Reads no more than the line.
 async fn request(
     reading: &mut (impl AsyncBufRead + Unpin),
-) -> std::io::Result<Option<Result<What, Refused>>> {
+) -> std::io::Result<Option<Result<Verb, ControlError>>> {
     let mut request = Vec::new();
-    let what = match timeout(PATIENCE, reading.read_until(b'\n', &mut request)).await {
+    let verb = match timeout(PATIENCE, reading.read_until(b'\n', &mut request)).await {
         Err(_) => {
             let text = format!("no request came within {} seconds", PATIENCE.as_secs());
-            Err(Refused::new(Kind::Malformed, text))
+            Err(ControlError::new(Kind::Malformed, text))
         }
         Ok(Err(error)) => return Err(error),
         Ok(Ok(0)) => return Ok(None),
         Ok(Ok(_)) if request.last() != Some(&b'\n') => {
             let text = format!("a request is one line of at most {REQUEST_MAX} bytes, and this is none");
-            Err(Refused::new(Kind::Malformed, text))
+            Err(ControlError::new(Kind::Malformed, text))
         }
         Ok(Ok(_)) => message::parse(&request),
     };
-    Ok(Some(what))
+    Ok(Some(verb))
 }
 
 impl Asked {
     /// Tells of what is more than a question.
-    fn tell(&self, what: &What) {
-        let (what, to) = match what {
-            What::Status | What::Watch | What::Partitions { .. } => return,
-            What::Resign => ("resign", None),
-            What::Transfer { to } => ("transfer", Some(to.clone())),
-            What::Uncordon => ("uncordon", None),
-            What::Cordon => ("cordon", None),
-            What::Readmit { node } => ("member readmit", Some(node.clone())),
-            What::Down { node } => ("member remove --dead", Some(node.clone())),
-            What::Publish { .. } => ("publish", None),
-            What::Rearrange { change } => {
+    fn tell(&self, verb: &Verb) {
+        let (what, to) = match verb {
+            Verb::Status | Verb::Watch | Verb::Partitions { .. } => return,
+            Verb::Resign => ("resign", None),
+            Verb::Transfer { to } => ("transfer", Some(to.clone())),
+            Verb::Uncordon => ("uncordon", None),
+            Verb::Cordon => ("cordon", None),
+            Verb::Readmit { node } => ("member readmit", Some(node.clone())),
+            Verb::Down { node } => ("member remove --dead", Some(node.clone())),
+            Verb::Publish { .. } => ("publish", None),
+            Verb::Rearrange { change } => {
                 let (what, to) = change.told();
                 (what, Some(to))
             }
-            What::Voters => return,
-            What::AcceptLoss => ("accept loss", None),
+            Verb::Voters => return,
+            Verb::AcceptLoss => ("accept loss", None),
             // A client that waits asks several times a second.
-            What::Revise { again: true, .. } => return,
-            What::Revise { node, address: Some(_), .. } => ("member add", Some(node.clone())),
-            What::Revise { node, address: None, .. } => ("member remove", Some(node.clone())),
+            Verb::Revise { again: true, .. } => return,
+            Verb::Revise { node, address: Some(_), .. } => ("member add", Some(node.clone())),
+            Verb::Revise { node, address: None, .. } => ("member remove", Some(node.clone())),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
 }
 
-async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
-    Ok(match what {
-        What::Status => Answer::Status(Box::new(NodeStatus::from(&elector.status().await?))),
-        What::Resign => Answer::Resigning { term: elector.resign().await?.0 },
-        What::Transfer { to } => Answer::Resigning { term: elector.transfer(parse_node(&to)?).await?.0 },
-        What::Uncordon => {
+async fn answer(elector: &Elector, verb: Verb) -> Result<Answer, ControlError> {
+    Ok(match verb {
+        Verb::Status => Answer::Status(Box::new(NodeStatus::from(&elector.status().await?))),
+        Verb::Resign => Answer::Resigning { term: elector.resign().await?.0 },
+        Verb::Transfer { to } => Answer::Resigning { term: elector.transfer(parse_node(&to)?).await?.0 },
+        Verb::Uncordon => {
             Answer::Cordoned { cordoned: false, kept: elector.uncordon().await? == Kept::Durably }
         }
-        What::Cordon => Answer::Cordoned { cordoned: true, kept: elector.cordon().await? == Kept::Durably },
-        What::Readmit { node } => {
+        Verb::Cordon => Answer::Cordoned { cordoned: true, kept: elector.cordon().await? == Kept::Durably },
+        Verb::Readmit { node } => {
             Answer::Readmitted { disk: elector.readmit(parse_node(&node)?).await?.to_string() }
         }
-        What::Down { node } => {
+        Verb::Down { node } => {
             elector.down(parse_node(&node)?).await?;
             Answer::Downed
         }
-        What::Publish { state } => {
+        Verb::Publish { state } => {
             let state = state.bytes().ok_or_else(|| {
-                Refused::new(Kind::Malformed, "a state in `hex` has two digits for each byte; this has not")
+                ControlError::new(
+                    Kind::Malformed,
+                    "a state in `hex` has two digits for each byte; this has not",
+                )
             })?;
             let number = elector.publish(state).await?;
             Answer::Announced { term: number.term.0, number: number.counter }
         }
-        What::Partitions { group } => {
+        Verb::Partitions { group } => {
             Answer::Partitions(Box::new(partitions::shown(elector.map(), group.as_deref()).await?))
         }
-        What::Rearrange { change } => {
+        Verb::Rearrange { change } => {
             partitions::rearrange(elector.map(), change).await?;
             Answer::Rearranged
         }
-        What::Voters => {
+        Verb::Voters => {
             let board = map(elector)?.board();
             let (number, members) = (board.voters.number, &board.voters.members);
             let voters = members.iter().map(|(node, address)| (node.to_string(), address.to_string()));
             Answer::Voters { term: number.term.0, number: number.counter, voters: voters.collect() }
         }
-        What::Revise { node, address, again: _ } => {
+        Verb::Revise { node, address, again: _ } => {
             let (node, adds) = (parse_node(&node)?, address.is_some());
             let wish = match address {
                 Some(address) => Wish::Add { node, address: address.into() },
@@ -401,24 +404,24 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
                 Ok(Err(error @ MapError::Voter { .. })) => {
                     Answer::Revising { progress: Progress::Refused { why: error.to_string() } }
                 }
-                Ok(Err(error)) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
+                Ok(Err(error)) => return Err(ControlError::new(Kind::NoAnswer, error.to_string())),
 
                 // The request or its answer was lost, on the way to a leader that is gone perhaps.
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }
         }
-        What::AcceptLoss => match map(elector)?.accept_loss().await {
+        Verb::AcceptLoss => match map(elector)?.accept_loss().await {
             Ok(was_lost) => Answer::LossAccepted { was_lost },
-            Err(error) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
+            Err(error) => return Err(ControlError::new(Kind::NoAnswer, error.to_string())),
         },
-        What::Watch => return Err(Refused::new(Kind::Malformed, "a watch has more than one answer")),
+        Verb::Watch => return Err(ControlError::new(Kind::Malformed, "a watch has more than one answer")),
     })
 }
 
-fn map(elector: &Elector) -> Result<&Map, Refused> {
+fn map(elector: &Elector) -> Result<&Map, ControlError> {
     let text =
         "the nodes of this election keep no metadata together: start them with --metadata or --etcd-api";
-    elector.map().ok_or_else(|| Refused::new(Kind::NoMetadata, text))
+    elector.map().ok_or_else(|| ControlError::new(Kind::NoMetadata, text))
 }
 
 /// Returns whether this node is known to be no voter, where that is wanted.
@@ -427,9 +430,9 @@ fn is_gone(map: &Map, node: NodeId, adds: bool) -> bool {
     !adds && !board.voters.contains(node) && board.committed >= board.voters.number
 }
 
-fn parse_node(name: &str) -> Result<NodeId, Refused> {
+fn parse_node(name: &str) -> Result<NodeId, ControlError> {
     name.parse()
-        .map_err(|error| Refused::new(Kind::Malformed, format!("{name:?} is no node's name: {error}")))
+        .map_err(|error| ControlError::new(Kind::Malformed, format!("{name:?} is no node's name: {error}")))
 }
 
 async fn watch_changes(

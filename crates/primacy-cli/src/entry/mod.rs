@@ -6,10 +6,10 @@
 pub(crate) mod effective;
 mod file;
 pub(crate) mod layers;
+pub(crate) mod location;
 mod mark_secret;
 mod membership;
 pub(crate) mod opening;
-pub(crate) mod place;
 pub(crate) mod serving;
 
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ use crate::exit::{Exit, Failure};
 use crate::guardian::watchdog::WatchdogSpec;
 use crate::health::Check;
 use layers::Sources;
+use location::ElectionLocation;
 use membership::Membership;
-use place::Place;
 use serving::Serving;
 
 /// The default interval between two health checks.
@@ -215,7 +215,7 @@ pub(crate) struct Entry {
 pub(crate) struct Entrance {
     pub(crate) election: String,
     pub(crate) node: NodeId,
-    pub(crate) place: Place,
+    pub(crate) place: ElectionLocation,
     pub(crate) builder: Builder,
     /// The watchdog that resets the machine where the work is not ended in time.
     pub(crate) watchdog: Option<WatchdogSpec>,
@@ -224,7 +224,7 @@ pub(crate) struct Entrance {
 impl Entrance {
     /// Checks the surroundings without entering, for errors of the settings that would show then.
     pub(crate) fn look(&self, sources: &Sources) -> Result<(), Failure> {
-        let Place::Peers(peers, _) = &self.place else { return Ok(()) };
+        let ElectionLocation::Peers(peers, _) = &self.place else { return Ok(()) };
         self.builder.check_peers(peers).map_err(|errors| {
             let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
             if let Some(last) = problems.last_mut() {
@@ -272,7 +272,7 @@ impl Entry {
                 message.push_str(&sources.told_of(TIMERS));
             }
             if problems.is_empty() {
-                return Err(Failure::new(place::failure(&error.into()).exit, message));
+                return Err(Failure::new(location::failure(&error.into()).exit, message));
             }
             problems.push(message);
         }
@@ -284,10 +284,10 @@ impl Entry {
             None => primacy::config::default_node()
                 .map_err(|error| Failure::new(Exit::Config, error.to_string()))?,
         };
-        let place = Place::find(self, &election, sources)?;
+        let place = ElectionLocation::find(self, &election, sources)?;
         let builder = match self.confirm() {
             Some(Confirm::Store(url)) => {
-                let url = place::between_processes(place::resolve_url("confirm", &url, sources)?)?;
+                let url = location::between_processes(location::resolve_url("confirm", &url, sources)?)?;
                 builder.confirm(Confirm::Store(url))
             }
             Some(Confirm::Quorum) | None => builder,
@@ -295,8 +295,8 @@ impl Entry {
         let builder = match self.cluster_options() {
             Some(mut options) => {
                 if let SplitBrain::Lease(url) = &options.split_brain {
-                    let url = place::resolve_policy(url, self.membership.split_brain_variable(), sources)?;
-                    let url = place::between_processes(url)?;
+                    let url = location::resolve_policy(url, self.membership.split_brain_variable(), sources)?;
+                    let url = location::between_processes(url)?;
                     options.split_brain = SplitBrain::Lease(url);
                 }
                 builder.seniority(options)

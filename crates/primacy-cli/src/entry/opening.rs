@@ -7,7 +7,7 @@ use primacy::stores::url_without_login;
 use primacy::{ConnectError, Elector};
 use tokio::time::{Instant, timeout_at};
 
-use super::place::{Place, failure};
+use super::location::{ElectionLocation, failure};
 use crate::control::{Responder, Server};
 use crate::exit::Failure;
 use crate::notify;
@@ -28,7 +28,7 @@ pub(crate) enum Opening {
 }
 
 /// The wait of a node for its store: its bound, and the places that it is reported to.
-pub(crate) struct Waiting<'a> {
+pub(crate) struct StoreWait<'a> {
     pub(crate) wait: Wait,
     pub(crate) control: Option<&'a Server>,
     pub(crate) reporter: &'a Reporter,
@@ -37,14 +37,14 @@ pub(crate) struct Waiting<'a> {
 /// Enters by `enter`, again and again while that fails for a reason that may pass, as long as `wait` says. Meanwhile the operator's
 /// verbs are answered with that reason.
 pub(crate) async fn enter_when_open<F>(
-    place: &Place,
-    waiting: &Waiting<'_>,
+    place: &ElectionLocation,
+    waiting: &StoreWait<'_>,
     mut enter: impl FnMut() -> F,
 ) -> Result<Opening, Failure>
 where
     F: Future<Output = Result<Elector, ConnectError>>,
 {
-    let Waiting { wait, control, reporter } = *waiting;
+    let StoreWait { wait, control, reporter } = *waiting;
     let until = match wait {
         Wait::Forever => None,
         Wait::For(time) => Some(Instant::now() + time),
@@ -107,7 +107,7 @@ fn asked(signal: i32) -> Opening {
     Opening::Asked(signal)
 }
 
-impl Place {
+impl ElectionLocation {
     /// Returns whether a store that cannot be opened now may be there later by itself. One on a disk of this machine is there, or its path
     /// is wrong, or the disk is full or fails: that is for an operator; unless this machine is only short of something.
     fn may_appear(&self) -> bool {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_store_on_a_disk_of_this_machine_is_not_waited_for() {
-        let store = |url: &str| Place::Store { url: url.to_owned(), dir: None, asked_for: false };
+        let store = |url: &str| ElectionLocation::Store { url: url.to_owned(), dir: None, asked_for: false };
         for here in ["sqlite:/no/such/directory/x.db", "sqlite:x.db", "file:///no/such/directory"] {
             assert!(!store(here).may_appear(), "{here}");
         }

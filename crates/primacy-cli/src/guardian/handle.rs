@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::async_fd::{readable, registered};
 use crate::guardian::job::Program;
-use crate::guardian::message::{GuardianConfig, Order, Report};
+use crate::guardian::message::{GuardianCommand, GuardianConfig, Report};
 
 /// A running guardian.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Guardian {
     unsent: Vec<u8>,
     /// The newest extension that was not written yet. A guardian that is paused for long reads nothing, and of
     /// all the extensions that come meanwhile only the last one matters.
-    extension: Option<Order>,
+    extension: Option<GuardianCommand>,
 }
 
 /// The time that a guardian may take to end when there is nothing left to do.
@@ -94,18 +94,18 @@ impl Guardian {
         self.pid
     }
 
-    /// Sends it an order; it reads it now, or when it can read again.
-    pub(crate) fn tell(&mut self, order: Order) {
-        if matches!(order, Order::Extend { .. }) {
-            self.extension = Some(order);
+    /// Sends it a command; it reads it now, or when it can read again.
+    pub(crate) fn tell(&mut self, command: GuardianCommand) {
+        if matches!(command, GuardianCommand::Extend { .. }) {
+            self.extension = Some(command);
         } else {
-            self.put(order);
+            self.put(command);
         }
         self.flush();
     }
 
-    fn put(&mut self, order: Order) {
-        if let Ok(line) = serde_json::to_vec(&order) {
+    fn put(&mut self, command: GuardianCommand) {
+        if let Ok(line) = serde_json::to_vec(&command) {
             self.unsent.extend_from_slice(&line);
             self.unsent.push(b'\n');
         }
@@ -115,8 +115,8 @@ impl Guardian {
     fn flush(&mut self) -> Flow {
         loop {
             if self.unsent.is_empty() {
-                let Some(order) = self.extension.take() else { return Flow::Done };
-                self.put(order);
+                let Some(command) = self.extension.take() else { return Flow::Done };
+                self.put(command);
             }
             match rustix::io::write(self.stream.get_ref(), &self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
@@ -194,7 +194,7 @@ impl Guardian {
     /// Lets it end, at the end of the supervisor, and gives it a moment for that: it shares the job's standard
     /// output, whose reader waits until all writers have closed it.
     pub(crate) async fn take_leave(&mut self) {
-        self.tell(Order::Leave);
+        self.tell(GuardianCommand::Leave);
         let gone =
             tokio::time::timeout(LEAVE_MAX, async { while self.next().await != Notice::Died {} }).await;
         if gone.is_err() {

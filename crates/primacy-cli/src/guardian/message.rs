@@ -41,10 +41,10 @@ pub(crate) struct GuardianConfig {
     pub(crate) json: bool,
 }
 
-/// An order of the supervisor. Instants are nanoseconds of the boot clock, which both processes share.
+/// A command of the supervisor. Instants are nanoseconds of the boot clock, which both processes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum GuardianCommand {
     /// This node was elected: start the job.
     Start {
         /// The number of the leadership, which also names it in all that follows.

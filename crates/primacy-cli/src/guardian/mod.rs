@@ -46,7 +46,7 @@ use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
 use crate::guardian::job::Program;
 use crate::guardian::kill_time::KillTime;
-use crate::guardian::message::{GuardianConfig, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::message::{GuardianCommand, GuardianConfig, Hook, NotStarted, Report, Stopping};
 use crate::guardian::notifier::Notifier;
 use crate::guardian::stop_command::StopAttempts;
 use crate::guardian::warnings::Warnings;
@@ -311,12 +311,12 @@ impl Guardian {
     }
 
     fn take_orders(&mut self) {
-        for order in self.wire.hear() {
-            match order {
-                Order::Start { term, fenced, valid_until, granted } if self.job_run.is_none() => {
+        for command in self.wire.hear() {
+            match command {
+                GuardianCommand::Start { term, fenced, valid_until, granted } if self.job_run.is_none() => {
                     self.take_charge(term, fenced, (valid_until, granted), JobState::Due);
                 }
-                Order::Finish { term, fenced, valid_until, granted } if self.job_run.is_none() => {
+                GuardianCommand::Finish { term, fenced, valid_until, granted } if self.job_run.is_none() => {
                     // It has no child, so the commands that follow are next.
                     let stage = JobState::Draining { kill_at: Instant::NEVER };
                     self.take_charge(term, fenced, (valid_until, granted), stage);
@@ -324,20 +324,20 @@ impl Guardian {
                 }
                 // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
                 // wait for an answer that does not come.
-                Order::Start { term, .. } | Order::Finish { term, .. } => {
+                GuardianCommand::Start { term, .. } | GuardianCommand::Finish { term, .. } => {
                     self.wire.say(&Report::NotStarted { term, reason: NotStarted::TooLate });
                     self.wire.say(&Report::Gone { term, stop_failed: self.stop.is_owed() });
                 }
-                Order::Extend { term, valid_until, granted } => {
+                GuardianCommand::Extend { term, valid_until, granted } => {
                     self.extend(term, Instant::from_nanos(valid_until), Duration::from_nanos(granted));
                 }
-                Order::Stop { term } => self.stop(term),
-                Order::Kill { term, gives_up } => self.kill(term, gives_up),
-                Order::Reach { death_notice } => {
+                GuardianCommand::Stop { term } => self.stop(term),
+                GuardianCommand::Kill { term, gives_up } => self.kill(term, gives_up),
+                GuardianCommand::Reach { death_notice } => {
                     self.notifier.reach(death_notice);
                     self.settled_at = Some(clock::now().after(memory::SETTLING_TIME)); // It connects.
                 }
-                Order::Leave => self.leave_taken = true,
+                GuardianCommand::Leave => self.leave_taken = true,
             }
         }
     }

@@ -19,7 +19,7 @@ use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 use super::{Guardian, Notifier, Program, Warnings, Wire};
 use crate::boot_timer::BootTimer;
 use crate::cgroup::Cgroup;
-use crate::guardian::message::{GuardianConfig, Order};
+use crate::guardian::message::{GuardianCommand, GuardianConfig};
 use crate::guardian::stop_command::StopAttempts;
 use crate::process_tree::signal_descendants;
 
@@ -98,7 +98,7 @@ pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, Strin
 fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     let valid_until = clock::now().after(Duration::from_nanos(played.config.lease)).as_nanos();
     let granted = played.config.lease;
-    let start = Order::Start { term: 0, fenced: true, valid_until, granted };
+    let start = GuardianCommand::Start { term: 0, fenced: true, valid_until, granted };
     writeln!(supervisor, "{}", serde_json::to_string(&start)?)?;
     played.take_orders();
     played.start_if_due();
@@ -113,10 +113,11 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
             Err(format!("no process can be put into the control group {}", cgroup.dir().display()));
     }
     // These orders are what the waiting ends by.
-    for order in
-        [Order::Reach { death_notice: String::new() }, Order::Extend { term: 0, valid_until, granted }]
-    {
-        writeln!(supervisor, "{}", serde_json::to_string(&order)?)?;
+    for command in [
+        GuardianCommand::Reach { death_notice: String::new() },
+        GuardianCommand::Extend { term: 0, valid_until, granted },
+    ] {
+        writeln!(supervisor, "{}", serde_json::to_string(&command)?)?;
     }
     played.wait()?;
     played.take_orders();

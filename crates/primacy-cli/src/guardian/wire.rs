@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::guardian::message::{GuardianConfig, Order, Report};
+use crate::guardian::message::{GuardianCommand, GuardianConfig, Report};
 
 pub(crate) struct Wire {
     stream: UnixStream,
@@ -26,7 +26,7 @@ impl Wire {
     }
 
     /// All orders that have come.
-    pub(crate) fn hear(&mut self) -> Vec<Order> {
+    pub(crate) fn hear(&mut self) -> Vec<GuardianCommand> {
         let mut bytes = [0; 4096];
         while !self.closed {
             match self.stream.read(&mut bytes) {
@@ -41,7 +41,7 @@ impl Wire {
         while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             // Both ends are the same program; a line that cannot be read is no order.
-            orders.extend(serde_json::from_slice::<Order>(&line).ok());
+            orders.extend(serde_json::from_slice::<GuardianCommand>(&line).ok());
         }
         self.flush();
         orders

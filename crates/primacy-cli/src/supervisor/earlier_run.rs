@@ -7,7 +7,7 @@ use primacy::core::Duration;
 use super::{Supervisor, start_guardian, too_late};
 use crate::exit::{Exit, Failure};
 use crate::guardian::handle::Notice;
-use crate::guardian::message::{GuardianConfig, Order, Report};
+use crate::guardian::message::{GuardianCommand, GuardianConfig, Report};
 use crate::notify;
 use crate::report::{Event, Lead};
 use crate::stop_record::StopRecord;
@@ -31,8 +31,9 @@ impl Supervisor {
                        this node does not campaign before it has succeeded";
         self.reporter.tell(&Event::Warning { message: message.to_owned() });
         self.elector.explain_not_campaigning(Some(self.why_kept(0)));
-        let order = Order::Finish { term, fenced, valid_until: 0, granted: self.settings.config.lease };
-        self.guardian.tell(order.clone());
+        let command =
+            GuardianCommand::Finish { term, fenced, valid_until: 0, granted: self.settings.config.lease };
+        self.guardian.tell(command.clone());
         let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
         tokio::pin!(too_late);
         let exit = loop {
@@ -48,7 +49,7 @@ impl Supervisor {
                             return Ok(Some(Exit::Signal(signal)));
                         }
                         self.elector.explain_not_campaigning(Some(self.why_kept(0)));
-                        self.guardian.tell(order.clone());
+                        self.guardian.tell(command.clone());
                     }
                 },
                 signal = self.signals.next() => {
@@ -59,7 +60,7 @@ impl Supervisor {
             }
         };
         if exit.is_some() {
-            self.guardian.tell(Order::Kill { term, gives_up: true });
+            self.guardian.tell(GuardianCommand::Kill { term, gives_up: true });
             return Ok(exit);
         }
         self.settings.owed = None;

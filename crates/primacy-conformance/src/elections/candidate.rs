@@ -1,5 +1,5 @@
-//! One node of a live election: it carries out orders, and reports what it sees. It runs within this process, or in a process of its own
-//! that reads orders and prints reports line by line.
+//! One node of a live election: it carries out commands, and reports what it sees. It runs within this process, or in a process of its own
+//! that reads commands and prints reports line by line.
 
 use std::fmt;
 use std::future::pending;
@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 /// The prefix of each line of a candidate's process.
 pub(crate) const LINE: &str = "primacy-candidate ";
 
-/// An order to a node.
+/// A command to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum CandidateCommand {
     Campaign,
     Cancel,
     Resign,
@@ -23,17 +23,17 @@ pub(crate) enum Wish {
     Write,
 }
 
-const WISHES: [(Wish, &str); 5] = [
-    (Wish::Campaign, "campaign"),
-    (Wish::Cancel, "cancel"),
-    (Wish::Resign, "resign"),
-    (Wish::Check, "check"),
-    (Wish::Write, "write"),
+const COMMANDS: [(CandidateCommand, &str); 5] = [
+    (CandidateCommand::Campaign, "campaign"),
+    (CandidateCommand::Cancel, "cancel"),
+    (CandidateCommand::Resign, "resign"),
+    (CandidateCommand::Check, "check"),
+    (CandidateCommand::Write, "write"),
 ];
 
-impl Wish {
+impl CandidateCommand {
     pub(crate) fn word(self) -> &'static str {
-        WISHES.iter().find(|(wish, _)| *wish == self).map_or("", |(_, word)| word)
+        COMMANDS.iter().find(|(command, _)| *command == self).map_or("", |(_, word)| word)
     }
 }
 
@@ -41,12 +41,12 @@ impl Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeReport {
     pub(crate) at: u64,
-    pub(crate) news: News,
+    pub(crate) event: CandidateEvent,
 }
 
 /// An event that a node reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum CandidateEvent {
     Elected { term: u64, token: u64, until: u64 },
     Renewed { until: u64 },
     Ended,
@@ -58,14 +58,14 @@ pub(crate) enum News {
 impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.at)?;
-        match self.news {
-            News::Elected { term, token, until } => write!(f, "elected {term} {token} {until}."),
-            News::Renewed { until } => write!(f, "renewed {until}."),
-            News::Ended => write!(f, "ended."),
-            News::Checked { may_act } => write!(f, "checked {}.", u8::from(may_act)),
-            News::Writes { token } => write!(f, "writes {token}."),
-            News::Saw { term: Some(term) } => write!(f, "saw {term}."),
-            News::Saw { term: None } => write!(f, "saw."),
+        match self.event {
+            CandidateEvent::Elected { term, token, until } => write!(f, "elected {term} {token} {until}."),
+            CandidateEvent::Renewed { until } => write!(f, "renewed {until}."),
+            CandidateEvent::Ended => write!(f, "ended."),
+            CandidateEvent::Checked { may_act } => write!(f, "checked {}.", u8::from(may_act)),
+            CandidateEvent::Writes { token } => write!(f, "writes {token}."),
+            CandidateEvent::Saw { term: Some(term) } => write!(f, "saw {term}."),
+            CandidateEvent::Saw { term: None } => write!(f, "saw."),
         }
     }
 }
@@ -78,19 +78,19 @@ impl FromStr for NodeReport {
         // A line that was cut off has no full stop.
         let words: Vec<&str> = line.strip_suffix('.').ok_or_else(wrong)?.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-        let news = match words[1..] {
+        let event = match words[1..] {
             ["elected", term, token, until] => {
-                News::Elected { term: number(term)?, token: number(token)?, until: number(until)? }
+                CandidateEvent::Elected { term: number(term)?, token: number(token)?, until: number(until)? }
             }
-            ["renewed", until] => News::Renewed { until: number(until)? },
-            ["ended"] => News::Ended,
-            ["checked", may_act] => News::Checked { may_act: number(may_act)? == 1 },
-            ["writes", token] => News::Writes { token: number(token)? },
-            ["saw", term] => News::Saw { term: Some(number(term)?) },
-            ["saw"] => News::Saw { term: None },
+            ["renewed", until] => CandidateEvent::Renewed { until: number(until)? },
+            ["ended"] => CandidateEvent::Ended,
+            ["checked", may_act] => CandidateEvent::Checked { may_act: number(may_act)? == 1 },
+            ["writes", token] => CandidateEvent::Writes { token: number(token)? },
+            ["saw", term] => CandidateEvent::Saw { term: Some(number(term)?) },
+            ["saw"] => CandidateEvent::Saw { term: None },
             _ => return Err(wrong()),
         };
-        Ok(Self { at: number(words[0])?, news })
+        Ok(Self { at: number(words[0])?, event })
     }
 }
 
@@ -108,26 +108,26 @@ struct Candidate<F> {
     tell: F,
 }
 
-/// An event of a lead that no order caused.
+/// An event of a lead that no command caused.
 enum Turn {
     Renewed(u64),
     Ended,
 }
 
-/// Carries out orders until the sender is gone; then it leaves in order.
+/// Carries out commands until the sender is gone; then it leaves in order.
 pub(crate) async fn stand(
     elector: Elector,
-    mut wishes: mpsc::UnboundedReceiver<Wish>,
+    mut commands: mpsc::UnboundedReceiver<CandidateCommand>,
     tell: impl FnMut(NodeReport) + Send,
 ) {
     let mut observer = elector.observe();
     let mut node = Candidate { elector, campaign: None, lead: None, token: 0, until: 0, tell };
     loop {
         tokio::select! {
-            // An order comes before the next event: its sender counts on that.
+            // A command comes before the next event: its sender counts on that.
             biased;
-            wish = wishes.recv() => match wish {
-                Some(wish) => node.fulfil(wish),
+            command = commands.recv() => match command {
+                Some(command) => node.fulfil(command),
                 None => break,
             },
             result = elected(&mut node.campaign) => {
@@ -140,13 +140,13 @@ pub(crate) async fn stand(
             turn = turn(node.lead.as_ref(), node.until) => match turn {
                 Turn::Renewed(until) => {
                     node.until = until;
-                    node.say(News::Renewed { until });
+                    node.say(CandidateEvent::Renewed { until });
                 }
                 Turn::Ended => node.end(),
             },
             change = observer.changed() => match change {
                 Some(Change::Leader(leader)) => {
-                    node.say(News::Saw { term: leader.map(|leader| leader.term.0) });
+                    node.say(CandidateEvent::Saw { term: leader.map(|leader| leader.term.0) });
                 }
                 Some(change @ (Change::Violation(_) | Change::Missed(_))) => panic!("{change:?}"),
                 None => panic!("a candidate has ended by itself"),
@@ -173,23 +173,23 @@ async fn turn(lead: Option<&Leadership>, known: u64) -> Turn {
 }
 
 impl<F: FnMut(NodeReport) + Send> Candidate<F> {
-    fn fulfil(&mut self, wish: Wish) {
-        match wish {
-            Wish::Campaign if self.lead.is_some() || self.campaign.is_some() => {} // It does so already.
-            Wish::Campaign => {
+    fn fulfil(&mut self, command: CandidateCommand) {
+        match command {
+            CandidateCommand::Campaign if self.lead.is_some() || self.campaign.is_some() => {} // It does so already.
+            CandidateCommand::Campaign => {
                 let elector = self.elector.clone();
                 self.campaign = Some(Box::pin(async move { elector.campaign().await }));
             }
-            Wish::Cancel => {
+            CandidateCommand::Cancel => {
                 self.campaign = None;
                 self.end();
             }
-            Wish::Resign => self.end(),
-            Wish::Check => {
+            CandidateCommand::Resign => self.end(),
+            CandidateCommand::Check => {
                 let may_act = self.lead.as_ref().is_some_and(|lead| lead.check().is_ok());
-                self.say(News::Checked { may_act });
+                self.say(CandidateEvent::Checked { may_act });
             }
-            Wish::Write => self.say(News::Writes { token: self.token }),
+            CandidateCommand::Write => self.say(CandidateEvent::Writes { token: self.token }),
         }
     }
 
@@ -197,40 +197,40 @@ impl<F: FnMut(NodeReport) + Send> Candidate<F> {
         (self.token, self.until) = (lead.token().0, lead.valid_until().as_nanos());
         let (term, token, until) = (lead.term().0, self.token, self.until);
         self.lead = Some(lead);
-        self.say(News::Elected { term, token, until });
+        self.say(CandidateEvent::Elected { term, token, until });
     }
 
     /// Acts as the leader no more, and gives up the lead if it still has it.
     fn end(&mut self) {
         if let Some(lead) = self.lead.take() {
             // Reported first: others may lead from the moment when it is given up.
-            self.say(News::Ended);
+            self.say(CandidateEvent::Ended);
             drop(lead);
         }
     }
 
-    fn say(&mut self, news: News) {
-        (self.tell)(NodeReport { at: clock::now().as_nanos(), news });
+    fn say(&mut self, event: CandidateEvent) {
+        (self.tell)(NodeReport { at: clock::now().as_nanos(), event });
     }
 }
 
-/// Runs a candidate's process: reads orders, a word a line, and prints reports.
+/// Runs a candidate's process: reads commands, a word a line, and prints reports.
 pub(crate) async fn stand_as_process(elector: Elector) {
-    let (sender, wishes) = mpsc::unbounded_channel();
+    let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
-            let wish = line
-                .ok()
-                .and_then(|line| WISHES.iter().find(|(_, word)| *word == line).map(|(wish, _)| *wish));
-            let Some(wish) = wish else { return };
-            if sender.send(wish).is_err() {
+            let command = line.ok().and_then(|line| {
+                COMMANDS.iter().find(|(_, word)| *word == line).map(|(command, _)| *command)
+            });
+            let Some(command) = command else { return };
+            if sender.send(command).is_err() {
                 return;
             }
         }
     });
     // The line before may be another program's, and not ended.
     println!();
-    stand(elector, wishes, |report| println!("{LINE}{report}")).await;
+    stand(elector, commands, |report| println!("{LINE}{report}")).await;
 }
 
 #[cfg(test)]
@@ -239,17 +239,17 @@ mod tests {
 
     #[test]
     fn what_is_told_is_read_as_it_was_or_not_at_all() {
-        for news in [
-            News::Elected { term: 1, token: 2, until: 3 },
-            News::Renewed { until: u64::MAX },
-            News::Ended,
-            News::Checked { may_act: true },
-            News::Checked { may_act: false },
-            News::Writes { token: 0 },
-            News::Saw { term: Some(7) },
-            News::Saw { term: None },
+        for event in [
+            CandidateEvent::Elected { term: 1, token: 2, until: 3 },
+            CandidateEvent::Renewed { until: u64::MAX },
+            CandidateEvent::Ended,
+            CandidateEvent::Checked { may_act: true },
+            CandidateEvent::Checked { may_act: false },
+            CandidateEvent::Writes { token: 0 },
+            CandidateEvent::Saw { term: Some(7) },
+            CandidateEvent::Saw { term: None },
         ] {
-            let report = NodeReport { at: 12, news };
+            let report = NodeReport { at: 12, event };
             let line = report.to_string();
             assert_eq!(line.parse(), Ok(report));
             for cut in 0..line.len() {

@@ -11,7 +11,7 @@ pub const NAMES: [&str; NODES] = ["a", "b", "c"];
 /// A future of an arm, which takes the arm's own time. It may hold what cannot be sent to another thread.
 pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// An election under the laws: three nodes, and the orders to them.
+/// An election under the laws: three nodes, and the commands to them.
 pub trait ElectionHarness {
     /// The arm's name, for the report.
     fn name(&self) -> String;
@@ -30,11 +30,11 @@ pub trait ElectionHarness {
     /// Begins anew, with an election of this name that is new, and no node started.
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()>;
 
-    /// Gives an order to a node.
-    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()>;
+    /// Gives a command to a node.
+    fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()>;
 
     /// The next thing that is seen, in order; `None` if nothing has been seen for the time of [`patience`](Self::patience).
-    fn next(&mut self) -> Waiting<'_, Option<Seen>>;
+    fn next(&mut self) -> Waiting<'_, Option<NodeEvent>>;
 
     /// The time on the clock by which things are seen, in nanoseconds.
     fn now(&self) -> u64;
@@ -78,9 +78,9 @@ pub enum Pace {
     Patient,
 }
 
-/// An order of a law to a node.
+/// A command of a law to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum NodeCommand {
     /// Its process starts, and watches; it does not campaign.
     Start,
     /// It campaigns, until it is elected or ordered to [`Cancel`](Self::Cancel).
@@ -89,9 +89,9 @@ pub enum Order {
     Cancel,
     /// It gives up the lead in order.
     Resign,
-    /// It looks whether it may act as the leader, and shows [`What::Checked`].
+    /// It looks whether it may act as the leader, and shows [`NodeEventKind::Checked`].
     Check,
-    /// It writes to the resource with the token that it was given last, without checking whether it still leads; shows [`What::Wrote`] when
+    /// It writes to the resource with the token that it was given last, without checking whether it still leads; shows [`NodeEventKind::Wrote`] when
     /// the resource has answered. A write that is ordered while it is paused is one that was on its way.
     Write,
     /// Its process ends without notice, as far as the arm can do that.
@@ -110,18 +110,18 @@ pub enum Order {
 
 /// Something that is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeEvent {
     /// The time, in nanoseconds of the arm's clock.
     pub at: u64,
     /// The node.
     pub node: usize,
     /// The event.
-    pub what: What,
+    pub what: NodeEventKind,
 }
 
 /// An event of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum NodeEventKind {
     /// It leads, and believes so until `until` if it hears nothing more.
     Elected {
         /// The number of the leadership.

@@ -7,16 +7,16 @@ use primacy_stores::faulty::{Fault, FaultSwitch};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::candidate::{Wish, stand};
-use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
-use super::listener::{Life, Listener, PATIENCE};
-use super::venue::{Entry, Place, Venue};
+use super::candidate::{CandidateCommand, stand};
+use super::deployment::{Deployment, ElectionLocation, Entry};
+use super::harness::{Bounds, ElectionHarness, NODES, Need, NodeCommand, NodeEvent, Pace, Waiting};
+use super::listener::{Listener, NodeIncarnation, PATIENCE};
 
 /// Three nodes in this process.
 #[derive(Debug)]
 pub struct InProcess {
     name: &'static str,
-    venue: Venue,
+    deployment: Deployment,
     setting: Option<Set>,
     nodes: [Option<Node>; NODES],
     listener: Listener,
@@ -27,13 +27,13 @@ pub struct InProcess {
 struct Set {
     election: String,
     pace: Pace,
-    place: Place,
+    place: ElectionLocation,
 }
 
 #[derive(Debug)]
 struct Node {
-    life: Life,
-    wishes: mpsc::UnboundedSender<Wish>,
+    life: NodeIncarnation,
+    commands: mpsc::UnboundedSender<CandidateCommand>,
     task: JoinHandle<()>,
     switch: FaultSwitch,
 }
@@ -41,43 +41,45 @@ struct Node {
 impl InProcess {
     /// Nodes that hold their elections there.
     #[must_use]
-    pub fn new(name: &'static str, venue: Venue) -> Self {
-        Self { name, venue, setting: None, nodes: [const { None }; NODES], listener: Listener::new() }
+    pub fn new(name: &'static str, deployment: Deployment) -> Self {
+        Self { name, deployment, setting: None, nodes: [const { None }; NODES], listener: Listener::new() }
     }
 
-    async fn order_now(&mut self, number: usize, order: Order) {
-        let wish = match order {
-            Order::Start => return self.start(number).await,
-            Order::Stop => {
+    async fn run_command(&mut self, number: usize, command: NodeCommand) {
+        let command = match command {
+            NodeCommand::Start => return self.start(number).await,
+            NodeCommand::Stop => {
                 // Within one process nothing ends without notice: it leaves in order.
-                if let Some(Node { life, wishes, task, .. }) = self.nodes[number].take() {
-                    drop(wishes);
+                if let Some(Node { life, commands, task, .. }) = self.nodes[number].take() {
+                    drop(commands);
                     task.await.expect("a candidate that does not panic");
                     self.listener.tell_end(life);
                 }
                 return;
             }
-            Order::Silence => return self.switch(number, Fault::LoseRequest),
-            Order::Heal => return self.switch(number, Fault::None),
-            Order::Pause | Order::Resume | Order::SlowestClock => unreachable!("it is not claimed"),
-            Order::Campaign => Wish::Campaign,
-            Order::Cancel => Wish::Cancel,
-            Order::Resign => Wish::Resign,
-            Order::Check => Wish::Check,
-            Order::Write => Wish::Write,
+            NodeCommand::Silence => return self.switch(number, Fault::LoseRequest),
+            NodeCommand::Heal => return self.switch(number, Fault::None),
+            NodeCommand::Pause | NodeCommand::Resume | NodeCommand::SlowestClock => {
+                unreachable!("it is not claimed")
+            }
+            NodeCommand::Campaign => CandidateCommand::Campaign,
+            NodeCommand::Cancel => CandidateCommand::Cancel,
+            NodeCommand::Resign => CandidateCommand::Resign,
+            NodeCommand::Check => CandidateCommand::Check,
+            NodeCommand::Write => CandidateCommand::Write,
         };
         let node = self.nodes[number].as_ref().expect("it was started");
-        node.wishes.send(wish).expect("a candidate that does not panic");
+        node.commands.send(command).expect("a candidate that does not panic");
     }
 
     async fn start(&mut self, number: usize) {
         let Set { election, pace, place } = self.setting.clone().expect("it was begun");
-        let entry = Entry { election, node: number, lease: self.venue.lease(pace), place };
+        let entry = Entry { election, node: number, lease: self.deployment.lease(pace), place };
         let (elector, switch) = entry.enter().await;
-        let (wishes, orders) = mpsc::unbounded_channel();
+        let (commands, commands) = mpsc::unbounded_channel();
         let (life, teller) = self.listener.new_life(number);
-        let task = tokio::spawn(stand(elector, orders, move |told| teller.tell(told)));
-        self.nodes[number] = Some(Node { life, wishes, task, switch });
+        let task = tokio::spawn(stand(elector, commands, move |told| teller.tell(told)));
+        self.nodes[number] = Some(Node { life, commands, task, switch });
     }
 
     fn switch(&self, number: usize, fault: Fault) {
@@ -93,27 +95,27 @@ impl ElectionHarness for InProcess {
     }
 
     fn lacks(&self, need: Need) -> Option<&'static str> {
-        match (need, &self.venue) {
+        match (need, &self.deployment) {
             (Need::Pause, _) => Some("within one process no node can be stopped alone"),
             (Need::Drift, _) => Some("all nodes of one machine have its clock"),
-            (Need::Silence, Venue::Peers(_)) => Some("within one process no socket can be cut"),
-            (Need::Silence, Venue::Store(_) | Venue::Server(_)) => None,
+            (Need::Silence, Deployment::Peers(_)) => Some("within one process no socket can be cut"),
+            (Need::Silence, Deployment::Store(_) | Deployment::Server(_)) => None,
         }
     }
 
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
         Box::pin(async move {
-            let place = self.venue.place(election, pace).await;
+            let place = self.deployment.place(election, pace).await;
             self.setting = Some(Set { election: election.to_owned(), pace, place });
             self.listener.begin();
         })
     }
 
-    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
-        Box::pin(self.order_now(node, order))
+    fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()> {
+        Box::pin(self.run_command(node, command))
     }
 
-    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+    fn next(&mut self) -> Waiting<'_, Option<NodeEvent>> {
         Box::pin(async {
             let Self { listener, nodes, .. } = self;
             listener.next(|number| nodes[number].as_ref().map(|node| node.life)).await
@@ -129,7 +131,7 @@ impl ElectionHarness for InProcess {
     }
 
     fn bounds(&self) -> Bounds {
-        self.venue.bounds(self.setting.as_ref().map_or(Pace::Quick, |stage| stage.pace))
+        self.deployment.bounds(self.setting.as_ref().map_or(Pace::Quick, |setting| setting.pace))
     }
 
     fn stalled_since(&self, start: u64) -> Duration {

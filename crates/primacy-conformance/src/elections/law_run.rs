@@ -1,14 +1,14 @@
-//! A run of a law: its orders, what it sees, and the judgement of all of it.
+//! A run of a law: its commands, what it sees, and the judgement of all of it.
 
 use std::time::Duration;
 
-use super::harness::{ElectionHarness, NAMES, NODES, Order, Pace, Seen, What};
+use super::harness::{ElectionHarness, NAMES, NODES, NodeCommand, NodeEvent, NodeEventKind, Pace};
 
 /// A run of a law.
 pub struct LawRun<'a> {
     harness: &'a mut dyn ElectionHarness,
     /// All events so far.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<NodeEvent>,
 }
 
 /// An election that was won.
@@ -39,7 +39,7 @@ impl<'a> LawRun<'a> {
     pub async fn new(harness: &'a mut dyn ElectionHarness, election: &str, pace: Pace) -> Self {
         harness.begin(election, pace).await;
         let mut run = Self { harness, seen: Vec::new() };
-        run.all(Order::Start).await;
+        run.all(NodeCommand::Start).await;
         run
     }
 
@@ -48,15 +48,15 @@ impl<'a> LawRun<'a> {
         self.harness
     }
 
-    /// Gives an order to a node.
-    pub async fn order(&mut self, node: usize, order: Order) {
-        self.harness.order(node, order).await;
+    /// Gives a command to a node.
+    pub async fn command(&mut self, node: usize, command: NodeCommand) {
+        self.harness.command(node, command).await;
     }
 
-    /// Gives an order to all nodes.
-    pub async fn all(&mut self, order: Order) {
+    /// Gives a command to all nodes.
+    pub async fn all(&mut self, command: NodeCommand) {
         for node in 0..NODES {
-            self.order(node, order).await;
+            self.command(node, command).await;
         }
     }
 
@@ -64,7 +64,7 @@ impl<'a> LawRun<'a> {
     ///
     /// # Panics
     /// If it never is.
-    pub async fn until(&mut self, what: &str, mut is_it: impl FnMut(&Seen) -> bool) -> Seen {
+    pub async fn until(&mut self, what: &str, mut is_it: impl FnMut(&NodeEvent) -> bool) -> NodeEvent {
         let patience = u64::try_from(self.harness.patience().as_nanos()).unwrap_or(u64::MAX);
         let end = self.harness.now().saturating_add(patience);
         while self.harness.now() < end
@@ -80,27 +80,29 @@ impl<'a> LawRun<'a> {
 
     /// Waits until a node that `may` allows is elected. Elections of others are seen on the way.
     pub async fn elected(&mut self, what: &str, mut may: impl FnMut(usize) -> bool) -> Win {
-        let is_it = |seen: &Seen| matches!(seen.what, What::Elected { .. }) && may(seen.node);
+        let is_it = |seen: &NodeEvent| matches!(seen.what, NodeEventKind::Elected { .. }) && may(seen.node);
         let seen = self.until(what, is_it).await;
         win(&seen).expect("it is one")
     }
 
     /// Waits until this node leads no more.
     pub async fn ended(&mut self, node: usize) -> u64 {
-        self.until("the end of a lead", |seen| seen.node == node && seen.what == What::Ended).await.at
+        self.until("the end of a lead", |seen| seen.node == node && seen.what == NodeEventKind::Ended)
+            .await
+            .at
     }
 
     /// Orders a node to write; true if the resource has accepted it.
     pub async fn write(&mut self, node: usize) -> bool {
-        self.order(node, Order::Write).await;
+        self.command(node, NodeCommand::Write).await;
         self.written(node).await
     }
 
     /// Waits for the resource's answer to a write of this node; true if it has accepted it.
     pub async fn written(&mut self, node: usize) -> bool {
-        let is_it = |seen: &Seen| seen.node == node && matches!(seen.what, What::Wrote { .. });
+        let is_it = |seen: &NodeEvent| seen.node == node && matches!(seen.what, NodeEventKind::Wrote { .. });
         let seen = self.until("the answer to a write", is_it).await;
-        matches!(seen.what, What::Wrote { is_accepted: true, .. })
+        matches!(seen.what, NodeEventKind::Wrote { is_accepted: true, .. })
     }
 
     /// All elections so far.
@@ -148,19 +150,22 @@ impl<'a> LawRun<'a> {
 
     fn beliefs(&self) -> Vec<Belief> {
         let mut beliefs: Vec<Belief> = Vec::new();
-        for Seen { at, node, what } in self.seen.iter().copied() {
+        for NodeEvent { at, node, what } in self.seen.iter().copied() {
             let latest = beliefs.iter_mut().rfind(|belief| belief.node == node && !belief.has_ended);
             match (what, latest) {
-                (What::Elected { token, until, .. }, _) => {
+                (NodeEventKind::Elected { token, until, .. }, _) => {
                     beliefs.push(Belief { node, token, from: at, until, has_ended: false });
                 }
-                (What::Renewed { until }, Some(belief)) => belief.until = until,
-                (What::Ended, Some(belief)) => {
+                (NodeEventKind::Renewed { until }, Some(belief)) => belief.until = until,
+                (NodeEventKind::Ended, Some(belief)) => {
                     belief.until = belief.until.min(at);
                     belief.has_ended = true;
                 }
-                (What::Renewed { .. } | What::Ended, None)
-                | (What::Checked { .. } | What::Wrote { .. } | What::Saw { .. }, _) => {}
+                (NodeEventKind::Renewed { .. } | NodeEventKind::Ended, None)
+                | (
+                    NodeEventKind::Checked { .. } | NodeEventKind::Wrote { .. } | NodeEventKind::Saw { .. },
+                    _,
+                ) => {}
             }
         }
         beliefs
@@ -168,12 +173,12 @@ impl<'a> LawRun<'a> {
 
     /// The events, for people; of renewals in a row the last.
     fn story(&self) -> String {
-        let is_renewal = |seen: &Seen| matches!(seen.what, What::Renewed { .. });
-        let is_repeated = |(place, seen): &(usize, &Seen)| {
+        let is_renewal = |seen: &NodeEvent| matches!(seen.what, NodeEventKind::Renewed { .. });
+        let is_repeated = |(place, seen): &(usize, &NodeEvent)| {
             let next = self.seen[place + 1..].iter().find(|next| next.node == seen.node);
             is_renewal(seen) && next.is_some_and(is_renewal)
         };
-        let line = |seen: &Seen| {
+        let line = |seen: &NodeEvent| {
             let (seconds, nanos) = (seen.at / 1_000_000_000, seen.at % 1_000_000_000);
             format!("  {seconds}.{nanos:09} {} {:?}\n", NAMES[seen.node], seen.what)
         };
@@ -182,12 +187,14 @@ impl<'a> LawRun<'a> {
     }
 }
 
-fn win(seen: &Seen) -> Option<Win> {
+fn win(seen: &NodeEvent) -> Option<Win> {
     match seen.what {
-        What::Elected { term, token, .. } => Some(Win { node: seen.node, token, term, at: seen.at }),
-        What::Renewed { .. } | What::Ended | What::Checked { .. } | What::Wrote { .. } | What::Saw { .. } => {
-            None
-        }
+        NodeEventKind::Elected { term, token, .. } => Some(Win { node: seen.node, token, term, at: seen.at }),
+        NodeEventKind::Renewed { .. }
+        | NodeEventKind::Ended
+        | NodeEventKind::Checked { .. }
+        | NodeEventKind::Wrote { .. }
+        | NodeEventKind::Saw { .. } => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The laws of elections.
 
-use super::harness::{ElectionHarness, NODES, Need, Order, Pace, Waiting, What};
+use super::harness::{ElectionHarness, NODES, Need, NodeCommand, NodeEventKind, Pace, Waiting};
 use super::law_run::{LawRun, Win};
 
 /// One promise that elections make.
@@ -32,7 +32,7 @@ macro_rules! law {
                 let mut run = LawRun::new(harness, stringify!($law), Pace::$pace).await;
                 $law(&mut run).await;
                 run.judge();
-                run.all(Order::Stop).await;
+                run.all(NodeCommand::Stop).await;
             }),
         }
     };
@@ -54,23 +54,28 @@ pub const LAWS: [Law; 9] = [
 
 /// However many nodes campaign at once, one leads, and each next leader leads only after it.
 pub async fn of_many_rivals_exactly_one_leads(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
     for _ in 0..4 {
-        run.order(leader.node, Order::Check).await;
-        let is_it =
-            |seen: &super::Seen| seen.node == leader.node && matches!(seen.what, What::Checked { .. });
+        run.command(leader.node, NodeCommand::Check).await;
+        let is_it = |seen: &super::NodeEvent| {
+            seen.node == leader.node && matches!(seen.what, NodeEventKind::Checked { .. })
+        };
         let checked = run.until("whether it may act", is_it).await;
-        assert_eq!(checked.what, What::Checked { may_act: true }, "the one that was elected may act");
+        assert_eq!(
+            checked.what,
+            NodeEventKind::Checked { may_act: true },
+            "the one that was elected may act"
+        );
         leader = hand_over(run, leader).await;
     }
 }
 
 /// Gives up the lead to another node, whichever wins it, and campaigns again.
 async fn hand_over(run: &mut LawRun<'_>, from: Win) -> Win {
-    run.order(from.node, Order::Resign).await;
+    run.command(from.node, NodeCommand::Resign).await;
     let next = run.elected("the next election", |node| node != from.node).await;
-    run.order(from.node, Order::Campaign).await;
+    run.command(from.node, NodeCommand::Campaign).await;
     next
 }
 
@@ -80,131 +85,134 @@ pub async fn tokens_grow_across_restart_of_everything(run: &mut LawRun<'_>) {
     let mut highest = 0;
     for round in 0..3 {
         if round > 0 {
-            run.all(Order::Start).await;
+            run.all(NodeCommand::Start).await;
         }
-        run.all(Order::Campaign).await;
+        run.all(NodeCommand::Campaign).await;
         let leader = run.elected("an election", |_| true).await;
         assert!(leader.token > highest, "token {} after {highest}", leader.token);
         highest = leader.token;
         assert!(run.write(leader.node).await, "the resource takes the newest token");
-        run.all(Order::Stop).await;
+        run.all(NodeCommand::Stop).await;
     }
 }
 
 /// While the leader's clock is the slowest that the bound on drift allows and all others are the fastest, a leader that
 /// is not heard any more has stopped before another one begins.
 pub async fn two_holders_never_overlap_under_drift(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
     for _ in 0..6 {
-        run.order(leader.node, Order::SlowestClock).await;
+        run.command(leader.node, NodeCommand::SlowestClock).await;
         // One renewal by that clock, so that the lease is one that the clock has measured.
-        let renewed =
-            |seen: &super::Seen| seen.node == leader.node && matches!(seen.what, What::Renewed { .. });
+        let renewed = |seen: &super::NodeEvent| {
+            seen.node == leader.node && matches!(seen.what, NodeEventKind::Renewed { .. })
+        };
         run.until("a renewal", renewed).await;
-        run.order(leader.node, Order::Silence).await;
+        run.command(leader.node, NodeCommand::Silence).await;
         let next = run.elected("the election of another", |node| node != leader.node).await;
-        run.order(leader.node, Order::Heal).await;
+        run.command(leader.node, NodeCommand::Heal).await;
         run.judge();
-        run.order(leader.node, Order::Campaign).await;
+        run.command(leader.node, NodeCommand::Campaign).await;
         leader = next;
     }
 }
 
 /// A leader that was stopped for so long that another was elected may not act when it goes on.
 pub async fn a_paused_leader_finds_itself_deposed(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let leader = run.elected("the first election", |_| true).await;
-    run.order(leader.node, Order::Pause).await;
+    run.command(leader.node, NodeCommand::Pause).await;
     let next = run.elected("the election of another", |node| node != leader.node).await;
     assert!(next.token > leader.token);
-    run.order(leader.node, Order::Check).await;
-    run.order(leader.node, Order::Resume).await;
-    let is_it = |seen: &super::Seen| seen.node == leader.node && matches!(seen.what, What::Checked { .. });
+    run.command(leader.node, NodeCommand::Check).await;
+    run.command(leader.node, NodeCommand::Resume).await;
+    let is_it = |seen: &super::NodeEvent| {
+        seen.node == leader.node && matches!(seen.what, NodeEventKind::Checked { .. })
+    };
     let checked = run.until("whether it may act", is_it).await;
-    assert_eq!(checked.what, What::Checked { may_act: false }, "it was deposed while it was paused");
+    assert_eq!(checked.what, NodeEventKind::Checked { may_act: false }, "it was deposed while it was paused");
 }
 
 /// The write of a leader that was stopped between its check and the write is refused, once the next one has written.
 pub async fn the_fence_refuses_its_late_write(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let leader = run.elected("the first election", |_| true).await;
     assert!(run.write(leader.node).await, "it leads");
-    run.order(leader.node, Order::Pause).await;
+    run.command(leader.node, NodeCommand::Pause).await;
     let next = run.elected("the election of another", |node| node != leader.node).await;
     assert!(run.write(next.node).await, "it leads now");
-    run.order(leader.node, Order::Write).await;
-    run.order(leader.node, Order::Resume).await;
+    run.command(leader.node, NodeCommand::Write).await;
+    run.command(leader.node, NodeCommand::Resume).await;
     assert!(!run.written(leader.node).await, "another has been there since");
     assert!(run.write(next.node).await, "and it still leads");
 }
 
-/// Where the lead is given up in order, no node waits for anything to run out: the next one leads after as many round trips as its page
+/// Where the lead is given up in command, no node waits for anything to run out: the next one leads after as many round trips as its page
 /// says.
 pub async fn release_hands_over_within_its_documented_round_trips(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
     let bound = run.harness().bounds().release;
     // A node that has just given up the lead lets others go first; so there is always one left that has not.
     for _ in 1..NODES {
-        run.order(leader.node, Order::Resign).await;
+        run.command(leader.node, NodeCommand::Resign).await;
         let released_at = run.ended(leader.node).await;
         let next = run.elected("the next election", |node| node != leader.node).await;
         run.assert_within(bound, (released_at, next.at), "the hand-over");
-        run.order(leader.node, Order::Campaign).await;
+        run.command(leader.node, NodeCommand::Campaign).await;
         leader = next;
     }
 }
 
 /// Where the leader is not heard any more, another one leads no later than the page of the election says.
 pub async fn expiry_hands_over_within_the_documented_bound(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let leader = run.elected("the first election", |_| true).await;
     let bound = run.harness().bounds().expiry;
-    run.order(leader.node, Order::Silence).await;
+    run.command(leader.node, NodeCommand::Silence).await;
     let silent_at = run.harness().now();
     let next = run.elected("the election of another", |node| node != leader.node).await;
     run.assert_within(bound, (silent_at, next.at), "the hand-over");
-    run.order(leader.node, Order::Heal).await;
+    run.command(leader.node, NodeCommand::Heal).await;
 }
 
 /// A node that has stopped campaigning is not elected, does not keep others from being elected, and can campaign again.
 pub async fn cancelling_campaign_leaves_nothing_behind(run: &mut LawRun<'_>) {
     let [leading, cancelled, third] = [0, 1, 2];
-    run.order(leading, Order::Campaign).await;
+    run.command(leading, NodeCommand::Campaign).await;
     run.elected("the only candidate's election", |_| true).await;
     for _ in 0..3 {
         // It gives up while another one leads.
-        run.order(cancelled, Order::Campaign).await;
-        run.order(cancelled, Order::Cancel).await;
-        run.order(leading, Order::Resign).await;
+        run.command(cancelled, NodeCommand::Campaign).await;
+        run.command(cancelled, NodeCommand::Cancel).await;
+        run.command(leading, NodeCommand::Resign).await;
         run.ended(leading).await;
-        run.order(third, Order::Campaign).await;
+        run.command(third, NodeCommand::Campaign).await;
         let next = run.elected("the election of one that stands", |_| true).await;
         assert_eq!(next.node, third, "the other one has stopped to stand");
         // It gives up in the moment when it might be elected.
-        run.order(cancelled, Order::Campaign).await;
-        run.order(third, Order::Resign).await;
-        run.order(cancelled, Order::Cancel).await;
-        run.order(leading, Order::Campaign).await;
+        run.command(cancelled, NodeCommand::Campaign).await;
+        run.command(third, NodeCommand::Resign).await;
+        run.command(cancelled, NodeCommand::Cancel).await;
+        run.command(leading, NodeCommand::Campaign).await;
         run.elected("the election of one that stands", |node| node == leading).await;
     }
-    run.order(leading, Order::Resign).await;
-    run.order(cancelled, Order::Campaign).await;
+    run.command(leading, NodeCommand::Resign).await;
+    run.command(cancelled, NodeCommand::Campaign).await;
     run.elected("the election of one that campaigns again", |node| node == cancelled).await;
 }
 
 /// An observer learns of every leader, in the order of their terms, and of none twice.
 pub async fn observers_see_every_term_in_order(run: &mut LawRun<'_>) {
-    run.all(Order::Campaign).await;
+    run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
     let mut terms = Vec::new();
     for _ in 0..4 {
         terms.push(leader.term);
         for node in 0..NODES {
             if !seen_by(run, node).contains(&leader.term) {
-                let is_it = |seen: &super::Seen| {
-                    seen.node == node && seen.what == What::Saw { term: Some(leader.term) }
+                let is_it = |seen: &super::NodeEvent| {
+                    seen.node == node && seen.what == NodeEventKind::Saw { term: Some(leader.term) }
                 };
                 run.until("a leader to be seen", is_it).await;
             }
@@ -224,7 +232,7 @@ pub async fn observers_see_every_term_in_order(run: &mut LawRun<'_>) {
 fn seen_by(run: &LawRun<'_>, node: usize) -> Vec<u64> {
     let mut terms: Vec<u64> = Vec::new();
     for seen in run.seen.iter().filter(|seen| seen.node == node) {
-        if let What::Saw { term: Some(term) } = seen.what
+        if let NodeEventKind::Saw { term: Some(term) } = seen.what
             && terms.last() != Some(&term)
         {
             terms.push(term);

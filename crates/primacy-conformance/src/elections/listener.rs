@@ -6,8 +6,8 @@ use primacy::clock;
 use primacy_core::{Fence, FencingToken};
 use tokio::sync::mpsc;
 
-use super::candidate::{News, NodeReport};
-use super::harness::{Seen, What};
+use super::candidate::{CandidateEvent, NodeReport};
+use super::harness::{NodeEvent, NodeEventKind};
 use crate::stalls::Stalls;
 
 /// The time to wait for something that must come: far longer than anything takes that works.
@@ -16,8 +16,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// Listens to the nodes of one arm.
 #[derive(Debug)]
 pub(super) struct Listener {
-    news: mpsc::UnboundedReceiver<(Life, NodeReport)>,
-    tell: mpsc::UnboundedSender<(Life, NodeReport)>,
+    event: mpsc::UnboundedReceiver<(NodeIncarnation, NodeReport)>,
+    tell: mpsc::UnboundedSender<(NodeIncarnation, NodeReport)>,
     /// The number of incarnations of nodes so far.
     lives: u64,
     resource: Fence,
@@ -26,7 +26,7 @@ pub(super) struct Listener {
 
 /// One incarnation of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct NodeIncarnation {
     node: usize,
     /// Counted from 1; 0 for what is reported of a node after its end.
     number: u64,
@@ -35,8 +35,8 @@ pub(super) struct Life {
 /// Reports the events of one incarnation of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Teller {
-    life: Life,
-    tell: mpsc::UnboundedSender<(Life, NodeReport)>,
+    life: NodeIncarnation,
+    tell: mpsc::UnboundedSender<(NodeIncarnation, NodeReport)>,
 }
 
 impl Teller {
@@ -48,34 +48,37 @@ impl Teller {
 
 impl Listener {
     pub(super) fn new() -> Self {
-        let (tell, news) = mpsc::unbounded_channel();
-        Self { news, tell, lives: 0, resource: Fence::default(), stalls: Stalls::watch() }
+        let (tell, event) = mpsc::unbounded_channel();
+        Self { event, tell, lives: 0, resource: Fence::default(), stalls: Stalls::watch() }
     }
 
     /// Begins the next law: with another resource, and without the reports so far.
     pub(super) fn begin(&mut self) {
         self.resource = Fence::default();
-        (self.tell, self.news) = mpsc::unbounded_channel();
+        (self.tell, self.event) = mpsc::unbounded_channel();
     }
 
     /// Makes a new incarnation of this node, and its reporter.
-    pub(super) fn new_life(&mut self, node: usize) -> (Life, Teller) {
+    pub(super) fn new_life(&mut self, node: usize) -> (NodeIncarnation, Teller) {
         self.lives += 1;
-        let life = Life { node, number: self.lives };
+        let life = NodeIncarnation { node, number: self.lives };
         (life, Teller { life, tell: self.tell.clone() })
     }
 
     /// Reports the end of an incarnation: nothing of it acts after this; and its reports that were not read before it was stopped are of
     /// the past.
-    pub(super) fn tell_end(&self, life: Life) {
-        let teller = Teller { life: Life { number: 0, ..life }, tell: self.tell.clone() };
-        teller.tell(NodeReport { at: clock::now().as_nanos(), news: News::Ended });
+    pub(super) fn tell_end(&self, life: NodeIncarnation) {
+        let teller = Teller { life: NodeIncarnation { number: 0, ..life }, tell: self.tell.clone() };
+        teller.tell(NodeReport { at: clock::now().as_nanos(), event: CandidateEvent::Ended });
     }
 
     /// The next report of an incarnation that is the current one of its node; `None` if none comes.
-    pub(super) async fn next(&mut self, current: impl Fn(usize) -> Option<Life>) -> Option<Seen> {
+    pub(super) async fn next(
+        &mut self,
+        current: impl Fn(usize) -> Option<NodeIncarnation>,
+    ) -> Option<NodeEvent> {
         loop {
-            let (life, report) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
+            let (life, report) = tokio::time::timeout(PATIENCE, self.event.recv()).await.ok()??;
             if life.number == 0 || current(life.node) == Some(life) {
                 return Some(self.see(life.node, report));
             }
@@ -88,17 +91,17 @@ impl Listener {
     }
 
     /// Turns a node's report into an event; a write is shown to the resource.
-    fn see(&mut self, node: usize, report: NodeReport) -> Seen {
-        let what = match report.news {
-            News::Elected { term, token, until } => What::Elected { term, token, until },
-            News::Renewed { until } => What::Renewed { until },
-            News::Ended => What::Ended,
-            News::Checked { may_act } => What::Checked { may_act },
-            News::Writes { token } => {
-                What::Wrote { token, is_accepted: self.resource.admit(FencingToken(token)).is_ok() }
+    fn see(&mut self, node: usize, report: NodeReport) -> NodeEvent {
+        let what = match report.event {
+            CandidateEvent::Elected { term, token, until } => NodeEventKind::Elected { term, token, until },
+            CandidateEvent::Renewed { until } => NodeEventKind::Renewed { until },
+            CandidateEvent::Ended => NodeEventKind::Ended,
+            CandidateEvent::Checked { may_act } => NodeEventKind::Checked { may_act },
+            CandidateEvent::Writes { token } => {
+                NodeEventKind::Wrote { token, is_accepted: self.resource.admit(FencingToken(token)).is_ok() }
             }
-            News::Saw { term } => What::Saw { term },
+            CandidateEvent::Saw { term } => NodeEventKind::Saw { term },
         };
-        Seen { at: report.at, node, what }
+        NodeEvent { at: report.at, node, what }
     }
 }

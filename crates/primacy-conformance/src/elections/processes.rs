@@ -10,11 +10,11 @@ use primacy_core::election::lease::{Record, Version};
 use primacy_stores::SetError;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::candidate::{self, Wish};
+use super::candidate::{self, CandidateCommand};
 use super::check;
-use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
-use super::listener::{Life, Listener, PATIENCE};
-use super::venue::{Attention, Entry, Place, Server, Venue};
+use super::deployment::{Attention, Deployment, ElectionLocation, Entry, Server};
+use super::harness::{Bounds, ElectionHarness, NODES, Need, NodeCommand, NodeEvent, Pace, Waiting};
+use super::listener::{Listener, NodeIncarnation, PATIENCE};
 use crate::Outcome;
 
 /// The environment variable that tells a candidate's process how to enter.
@@ -30,21 +30,21 @@ const IN_THE_WAY_OF_A_SERVER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Processes {
     name: &'static str,
-    venue: Venue,
+    deployment: Deployment,
     /// Starts a process that calls [`stand_if_told`].
     program: fn() -> Command,
     election: String,
     pace: Pace,
-    place: Option<Place>,
+    place: Option<ElectionLocation>,
     nodes: [Option<Node>; NODES],
     listener: Listener,
 }
 
 #[derive(Debug)]
 struct Node {
-    life: Life,
+    life: NodeIncarnation,
     process: Child,
-    wishes: ChildStdin,
+    commands: ChildStdin,
 }
 
 /// Runs a candidate's process; does nothing in a process that is not to be one.
@@ -64,7 +64,7 @@ pub async fn hold(
     server: Server,
     program: fn() -> Command,
 ) -> Vec<(&'static str, Outcome)> {
-    let outcomes = check(&mut Processes::new(name, Venue::Server(server), program)).await;
+    let outcomes = check(&mut Processes::new(name, Deployment::Server(server), program)).await;
     let others: Vec<_> = outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed).collect();
     assert_eq!(others, [&("two_holders_never_overlap_under_drift", Outcome::NotClaimed)], "{name}");
     outcomes
@@ -73,11 +73,11 @@ pub async fn hold(
 impl Processes {
     /// Processes that hold their elections there; `program` starts one that calls [`stand_if_told`].
     #[must_use]
-    pub fn new(name: &'static str, venue: Venue, program: fn() -> Command) -> Self {
+    pub fn new(name: &'static str, deployment: Deployment, program: fn() -> Command) -> Self {
         let (nodes, listener) = ([const { None }; NODES], Listener::new());
         Self {
             name,
-            venue,
+            deployment,
             program,
             election: String::new(),
             pace: Pace::Quick,
@@ -88,14 +88,14 @@ impl Processes {
     }
 
     fn start(&mut self, number: usize) {
-        let (election, lease) = (self.election.clone(), self.venue.lease(self.pace));
+        let (election, lease) = (self.election.clone(), self.deployment.lease(self.pace));
         let place = self.place.clone().expect("it was begun");
         let mut command = (self.program)();
         command.env(ENTRY_VARIABLE, Entry { election, node: number, lease, place }.told());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut process = command.spawn().expect("a process can be started");
         let output = process.stdout.take().expect("it was piped");
-        let wishes = process.stdin.take().expect("it was piped");
+        let commands = process.stdin.take().expect("it was piped");
         let (life, teller) = self.listener.new_life(number);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -104,7 +104,7 @@ impl Processes {
                 told.into_iter().for_each(|told| teller.tell(told));
             }
         });
-        self.nodes[number] = Some(Node { life, process, wishes });
+        self.nodes[number] = Some(Node { life, process, commands });
     }
 
     fn stop(&mut self, number: usize) {
@@ -139,10 +139,14 @@ impl Processes {
 
     /// True if the store refuses a write as it should, and so can be written to.
     async fn is_passable(&self) -> bool {
-        let (url, bound) = match &self.venue {
-            Venue::Store(url) => (url, IN_THE_WAY),
-            Venue::Server(Server { url, attention: Attention::One, .. }) => (url, IN_THE_WAY_OF_A_SERVER),
-            Venue::Server(Server { attention: Attention::All, .. }) | Venue::Peers(_) => return true,
+        let (url, bound) = match &self.deployment {
+            Deployment::Store(url) => (url, IN_THE_WAY),
+            Deployment::Server(Server { url, attention: Attention::One, .. }) => {
+                (url, IN_THE_WAY_OF_A_SERVER)
+            }
+            Deployment::Server(Server { attention: Attention::All, .. }) | Deployment::Peers(_) => {
+                return true;
+            }
         };
         let refused = async {
             let register = primacy_stores::open_existing(url, &self.election).await.ok()?;
@@ -153,22 +157,22 @@ impl Processes {
         tokio::time::timeout(bound, refused).await == Ok(Some(SetError::Conflict))
     }
 
-    async fn order_now(&mut self, number: usize, order: Order) {
-        let wish = match order {
-            Order::Start => return self.start(number),
-            Order::Stop => return self.stop(number),
+    async fn run_command(&mut self, number: usize, command: NodeCommand) {
+        let command = match command {
+            NodeCommand::Start => return self.start(number),
+            NodeCommand::Stop => return self.stop(number),
             // A process that is stopped neither hears nor is heard.
-            Order::Pause | Order::Silence => return self.pause(number).await,
-            Order::Resume | Order::Heal => return self.signal(number, Signal::CONT),
-            Order::SlowestClock => unreachable!("it is not claimed"),
-            Order::Campaign => Wish::Campaign,
-            Order::Cancel => Wish::Cancel,
-            Order::Resign => Wish::Resign,
-            Order::Check => Wish::Check,
-            Order::Write => Wish::Write,
+            NodeCommand::Pause | NodeCommand::Silence => return self.pause(number).await,
+            NodeCommand::Resume | NodeCommand::Heal => return self.signal(number, Signal::CONT),
+            NodeCommand::SlowestClock => unreachable!("it is not claimed"),
+            NodeCommand::Campaign => CandidateCommand::Campaign,
+            NodeCommand::Cancel => CandidateCommand::Cancel,
+            NodeCommand::Resign => CandidateCommand::Resign,
+            NodeCommand::Check => CandidateCommand::Check,
+            NodeCommand::Write => CandidateCommand::Write,
         };
         let node = self.nodes[number].as_mut().expect("it was started");
-        writeln!(node.wishes, "{}", wish.word()).expect("a candidate that does not panic");
+        writeln!(node.commands, "{}", command.word()).expect("a candidate that does not panic");
     }
 }
 
@@ -197,16 +201,16 @@ impl ElectionHarness for Processes {
             (0..NODES).for_each(|number| self.stop(number));
             election.clone_into(&mut self.election);
             self.pace = pace;
-            self.place = Some(self.venue.place(election, pace).await);
+            self.place = Some(self.deployment.place(election, pace).await);
             self.listener.begin();
         })
     }
 
-    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
-        Box::pin(self.order_now(node, order))
+    fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()> {
+        Box::pin(self.run_command(node, command))
     }
 
-    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+    fn next(&mut self) -> Waiting<'_, Option<NodeEvent>> {
         Box::pin(async {
             let Self { listener, nodes, .. } = self;
             listener.next(|number| nodes[number].as_ref().map(|node| node.life)).await
@@ -222,7 +226,7 @@ impl ElectionHarness for Processes {
     }
 
     fn bounds(&self) -> Bounds {
-        self.venue.bounds(self.pace)
+        self.deployment.bounds(self.pace)
     }
 
     fn stalled_since(&self, start: u64) -> Duration {

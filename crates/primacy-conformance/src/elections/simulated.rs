@@ -16,7 +16,9 @@ use primacy_sim::trace::Trace;
 use primacy_sim::world::faults::Crash;
 use primacy_sim::world::{Conditions, World};
 
-use super::harness::{Bounds, ElectionHarness, NAMES, NODES, Need, Order, Pace, Seen, Waiting, What};
+use super::harness::{
+    Bounds, ElectionHarness, NAMES, NODES, Need, NodeCommand, NodeEvent, NodeEventKind, Pace, Waiting,
+};
 
 /// The time that a packet takes.
 const DELAY: Duration = Duration::from_millis(10);
@@ -41,7 +43,7 @@ pub struct SimulatedElection<A: Algorithm> {
     set: fn(&mut World<A>, Pace),
     pace: Pace,
     nodes: [Watched; NODES],
-    seen: VecDeque<Seen>,
+    seen: VecDeque<NodeEvent>,
     /// Writes on their way to the resource: the node, and the token.
     writes: VecDeque<(usize, u64)>,
     /// The numbers of writes that the resource had accepted and refused when it was last looked at.
@@ -91,7 +93,7 @@ pub fn lease(seed: u64) -> SimulatedElection<lease::Lease> {
         world.store.put(Some(Record::released(FencingToken(1), held(pace).into())));
         world.store.tells_changes = true;
     };
-    // docs/algorithms/lease.md, "What it costs"; half a round trip until the store has it, and half for the news.
+    // docs/algorithms/lease.md, "What it costs"; half a round trip until the store has it, and half for the event.
     let bounds = |pace| Bounds {
         release: ROUND_TRIP + 2 * ROUND_TRIP,
         expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
@@ -113,7 +115,7 @@ pub fn session(seed: u64) -> SimulatedElection<session::Session> {
         }
         world.store.tells_changes = true;
     };
-    // docs/algorithms/session.md, "What it costs"; half a round trip until the store has it, and half for the news. A candidate whose
+    // docs/algorithms/session.md, "What it costs"; half a round trip until the store has it, and half for the event. A candidate whose
     // session has to be kept alive first waits for that, too.
     let bounds = |pace| Bounds {
         release: ROUND_TRIP + 2 * ROUND_TRIP,
@@ -161,8 +163,8 @@ impl<A: Algorithm> SimulatedElection<A> {
         self
     }
 
-    fn see(&mut self, node: usize, what: What) {
-        self.seen.push_back(Seen { at: self.world.now().as_nanos(), node, what });
+    fn see(&mut self, node: usize, what: NodeEventKind) {
+        self.seen.push_back(NodeEvent { at: self.world.now().as_nanos(), node, what });
     }
 
     /// Looks for new events.
@@ -178,7 +180,7 @@ impl<A: Algorithm> SimulatedElection<A> {
             self.look_at_lead(node, lead, term, mandate);
             let leader = who.and_then(|_| self.world.node(slot).leader).map(|leader| leader.term.0);
             if leader != std::mem::replace(&mut self.nodes[node].leader, leader) {
-                self.see(node, What::Saw { term: leader });
+                self.see(node, NodeEventKind::Saw { term: leader });
             }
         }
         self.look_at_resource();
@@ -188,7 +190,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         let before = std::mem::replace(&mut self.nodes[node].lead, lead);
         let is_same = before.map(|(ordinal, _)| ordinal) == lead.map(|(ordinal, _)| ordinal);
         if before.is_some() && !is_same {
-            self.see(node, What::Ended);
+            self.see(node, NodeEventKind::Ended);
             // A node that has lost the lead campaigns again only when it is ordered to.
             self.world.give(ProcessSlot(node), Input::Command(Command::Withdraw));
         }
@@ -199,9 +201,9 @@ impl<A: Algorithm> SimulatedElection<A> {
                 Mandate::Fenced(token) => token.0,
                 Mandate::Advisory => 0,
             };
-            self.see(node, What::Elected { term, token, until });
+            self.see(node, NodeEventKind::Elected { term, token, until });
         } else if before != lead {
-            self.see(node, What::Renewed { until });
+            self.see(node, NodeEventKind::Renewed { until });
         }
     }
 
@@ -211,38 +213,38 @@ impl<A: Algorithm> SimulatedElection<A> {
         if answers != before
             && let Some((node, token)) = self.writes.pop_front()
         {
-            self.see(node, What::Wrote { token, is_accepted: answers.0 > before.0 });
+            self.see(node, NodeEventKind::Wrote { token, is_accepted: answers.0 > before.0 });
         }
     }
 
-    fn order_now(&mut self, node: usize, order: Order) {
+    fn run_command(&mut self, node: usize, command: NodeCommand) {
         let (slot, world) = (ProcessSlot(node), &mut self.world);
-        match order {
-            Order::Start => {
+        match command {
+            NodeCommand::Start => {
                 world.node_mut(slot).campaigns = false;
                 world.restart(slot, false);
             }
-            Order::Campaign => world.give(slot, Input::Command(Command::Campaign)),
-            Order::Cancel | Order::Resign => world.give(slot, Input::Command(Command::Withdraw)),
-            Order::Check => {
+            NodeCommand::Campaign => world.give(slot, Input::Command(Command::Campaign)),
+            NodeCommand::Cancel | NodeCommand::Resign => world.give(slot, Input::Command(Command::Withdraw)),
+            NodeCommand::Check => {
                 let may_act = world.believes(slot);
-                self.see(node, What::Checked { may_act });
+                self.see(node, NodeEventKind::Checked { may_act });
             }
-            Order::Write => {
+            NodeCommand::Write => {
                 let given = world.node(slot).mandate.map(|(mandate, _)| mandate);
                 let Some(Mandate::Fenced(token)) = given else { panic!("it has never led") };
                 world.write(slot, primacy_core::Duration::ZERO).expect("it has led");
                 self.writes.push_back((node, token.0));
             }
-            Order::Stop => world.crash(slot, Crash::Host, MetByCrash::Lost),
-            Order::Pause => world.pause(slot),
-            Order::Resume => world.resume(slot),
-            Order::Silence => self.cut(slot, true),
-            Order::Heal => {
+            NodeCommand::Stop => world.crash(slot, Crash::Host, MetByCrash::Lost),
+            NodeCommand::Pause => world.pause(slot),
+            NodeCommand::Resume => world.resume(slot),
+            NodeCommand::Silence => self.cut(slot, true),
+            NodeCommand::Heal => {
                 self.cut(slot, false);
                 self.world.connect_all();
             }
-            Order::SlowestClock => self.slow_down(slot),
+            NodeCommand::SlowestClock => self.slow_down(slot),
         }
     }
 
@@ -300,13 +302,13 @@ impl<A: Algorithm> ElectionHarness for SimulatedElection<A> {
         Box::pin(async {})
     }
 
-    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
-        self.order_now(node, order);
+    fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()> {
+        self.run_command(node, command);
         self.look();
         Box::pin(async {})
     }
 
-    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+    fn next(&mut self) -> Waiting<'_, Option<NodeEvent>> {
         let end = self.world.now().after(PATIENCE.into());
         while self.seen.is_empty() && self.world.now() < end && self.world.step() {
             self.look();

@@ -98,7 +98,7 @@ pub async fn changed_wakes_the_first_that_is_asked_to_resign(harness: &dyn Sessi
     let one = Candidate::new(harness, election, "a").await;
     let token = one.lead().await;
     let waiting = tokio::spawn(async move {
-        while one.stand().await != (Place::First { token, asked_to_resign: true }) {
+        while one.stand().await != (QueuePosition::First { token, asked_to_resign: true }) {
             one.store.changed().await;
         }
         Instant::now()

@@ -132,8 +132,8 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
         let mut told = Vec::new();
         for (rival, place) in rivals.iter().zip(standing) {
             match place.await.expect("no panic") {
-                Place::First { token, .. } => leaders.push((rival.holder.identity, token)),
-                Place::Behind { first } => told.push((first.holder.identity, first.token)),
+                QueuePosition::First { token, .. } => leaders.push((rival.holder.identity, token)),
+                QueuePosition::Behind { first } => told.push((first.holder.identity, first.token)),
             }
         }
         // A handle that hands over only when it looks may be between two of them.
@@ -421,15 +421,15 @@ pub async fn a_request_to_resign_reaches_the_first_and_nobody_else(harness: &dyn
     let earlier = one.lead().await;
     two.wait_behind().await;
     assert!(!ask(FencingToken(earlier.0 + 1)).await, "another leadership");
-    assert_eq!(one.stand().await, Place::First { token: earlier, asked_to_resign: false });
+    assert_eq!(one.stand().await, QueuePosition::First { token: earlier, asked_to_resign: false });
     assert!(ask(earlier).await);
     assert!(ask(earlier).await, "it may be repeated");
-    assert_eq!(one.stand().await, Place::First { token: earlier, asked_to_resign: true });
+    assert_eq!(one.stand().await, QueuePosition::First { token: earlier, asked_to_resign: true });
     one.leave().await;
     let token = within(harness, "the next to be first", two.become_first()).await;
-    assert_eq!(two.stand().await, Place::First { token, asked_to_resign: false });
+    assert_eq!(two.stand().await, QueuePosition::First { token, asked_to_resign: false });
     assert!(!ask(earlier).await, "that leadership is over");
-    assert_eq!(two.stand().await, Place::First { token, asked_to_resign: false });
+    assert_eq!(two.stand().await, QueuePosition::First { token, asked_to_resign: false });
 }
 
 /// An entry that an operator has removed does not come back: campaigning again makes another one, with a higher token.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::{Outcome, SESSION_LAWS, SessionCapabilities, SessionsHarness, check_sessions};
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, consul, open_any};
 
@@ -128,21 +128,21 @@ impl Candidate {
         Self { store, session, holder: holder(name) }
     }
 
-    async fn stand(&self) -> Result<Place, SessionError> {
+    async fn stand(&self) -> Result<QueuePosition, SessionError> {
         self.store.stand(&self.session, &self.holder).await
     }
 
     async fn lead(&self) -> FencingToken {
         match self.stand().await.expect("an answer") {
-            Place::First { token, .. } => token,
-            Place::Behind { first } => panic!("{first:?} is first"),
+            QueuePosition::First { token, .. } => token,
+            QueuePosition::Behind { first } => panic!("{first:?} is first"),
         }
     }
 
     async fn behind(&self) -> Entry {
         match self.stand().await.expect("an answer") {
-            Place::Behind { first } => first,
-            Place::First { token, .. } => panic!("it is first, with {token}"),
+            QueuePosition::Behind { first } => first,
+            QueuePosition::First { token, .. } => panic!("it is first, with {token}"),
         }
     }
 
@@ -154,7 +154,7 @@ impl Candidate {
     async fn become_first(&self) -> FencingToken {
         let waiting = async {
             loop {
-                if let Ok(Place::First { token, .. }) = self.stand().await {
+                if let Ok(QueuePosition::First { token, .. }) = self.stand().await {
                     return token;
                 }
                 self.store.changed().await;

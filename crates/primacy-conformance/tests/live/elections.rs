@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use primacy_conformance::Outcome;
 use primacy_conformance::elections::LAWS;
+use primacy_conformance::elections::deployment::{Attention, Server};
 use primacy_conformance::elections::processes::{hold, stand_if_told};
-use primacy_conformance::elections::venue::{Attention, Server};
 use primacy_conformance::live::azurite::Azurite;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::zookeeper::ZooKeeper;
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Place, SessionId};
+use primacy_core::election::session::{QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{Opened, SessionError, Sessions, open_any};
 use tokio::task::JoinHandle;
@@ -107,8 +107,8 @@ async fn become_first(
     let wait = async {
         loop {
             match sessions.stand(session, holder).await {
-                Ok(Place::First { token, .. }) => return Ok(token),
-                Ok(Place::Behind { .. }) => sessions.changed().await,
+                Ok(QueuePosition::First { token, .. }) => return Ok(token),
+                Ok(QueuePosition::Behind { .. }) => sessions.changed().await,
                 Err(SessionError::NoAnswer { .. }) => tokio::time::sleep(POLL).await,
                 Err(error) => return Err(error),
             }

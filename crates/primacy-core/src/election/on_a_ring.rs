@@ -71,12 +71,17 @@ pub trait Probing: Clone + Default {
     fn candidate(probe: &Self::Probe) -> Identity;
 
     /// Handles a probe that has come, on its way in this direction.
-    fn take(&mut self, at: Place, direction: Direction, probe: Self::Probe) -> Found<Self::Probe>;
+    fn take(
+        &mut self,
+        at: RingPosition,
+        direction: Direction,
+        probe: Self::Probe,
+    ) -> ProbeOutcome<Self::Probe>;
 }
 
 /// The node that a probe has reached.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RingPosition {
     /// The node.
     pub me: Identity,
     /// True if it may win. A node that may not passes on the probes that it would have answered.
@@ -87,7 +92,7 @@ pub struct Place {
 
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found<P> {
+pub enum ProbeOutcome<P> {
     /// These are to be sent.
     Send(Vec<(Direction, P)>),
     /// This node has the highest name.
@@ -420,11 +425,11 @@ impl<P: Probing> OnARing<P> {
         if leads && (self.config.sticky || candidate.node <= me.node) {
             return; // It hears of this leader, which shows itself in each new round.
         }
-        let at = Place { me, stands: !leads && self.may_stand(now), count: self.neighbours.count() };
+        let at = RingPosition { me, stands: !leads && self.may_stand(now), count: self.neighbours.count() };
         match self.probing.take(at, direction, probe) {
-            Found::Highest if self.won == self.round => {} // It came by two ways.
-            Found::Highest => self.become_leader(now),
-            Found::Send(probes) => self.send_probes(now, probes),
+            ProbeOutcome::Highest if self.won == self.round => {} // It came by two ways.
+            ProbeOutcome::Highest => self.become_leader(now),
+            ProbeOutcome::Send(probes) => self.send_probes(now, probes),
         }
     }
 

@@ -11,7 +11,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::on_a_ring::{Found, OnARing, Place, Probing};
+use super::on_a_ring::{OnARing, ProbeOutcome, Probing, RingPosition};
 use crate::id::Identity;
 use crate::neighbours::Direction;
 
@@ -53,21 +53,27 @@ impl Probing for ChangRoberts {
         vec![(Direction::Onward, Probe { candidate: me, hops: 0 })]
     }
 
-    fn take(&mut self, at: Place, direction: Direction, probe: Probe) -> Found<Probe> {
+    fn take(&mut self, at: RingPosition, direction: Direction, probe: Probe) -> ProbeOutcome<Probe> {
         let Probe { candidate, hops } = probe;
         if candidate.node == at.me.node {
             // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
-            if candidate == at.me && at.stands { Found::Highest } else { Found::Send(Vec::new()) }
+            if candidate == at.me && at.stands {
+                ProbeOutcome::Highest
+            } else {
+                ProbeOutcome::Send(Vec::new())
+            }
         } else if candidate.node > at.me.node || !at.stands {
             self.takes_part = true;
             // A probe that has met as many nodes as there are goes no further: its own node is not there any more.
             let hops = hops.saturating_add(1);
             let goes_on = (hops as usize) < at.count;
-            Found::Send(goes_on.then_some((direction, Probe { candidate, hops })).into_iter().collect())
+            ProbeOutcome::Send(
+                goes_on.then_some((direction, Probe { candidate, hops })).into_iter().collect(),
+            )
         } else if self.takes_part {
-            Found::Send(Vec::new()) // Its own name is on the way, or a higher one.
+            ProbeOutcome::Send(Vec::new()) // Its own name is on the way, or a higher one.
         } else {
-            Found::Send(self.begin(at.me)) // In place of the lower one.
+            ProbeOutcome::Send(self.begin(at.me)) // In place of the lower one.
         }
     }
 }

@@ -13,7 +13,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::on_a_ring::{Found, OnARing, Place, Probing};
+use super::on_a_ring::{OnARing, ProbeOutcome, Probing, RingPosition};
 use crate::id::Identity;
 use crate::neighbours::Direction;
 
@@ -76,28 +76,28 @@ impl Probing for HirschbergSinclair {
         }
     }
 
-    fn take(&mut self, at: Place, direction: Direction, probe: Probe) -> Found<Probe> {
+    fn take(&mut self, at: RingPosition, direction: Direction, probe: Probe) -> ProbeOutcome<Probe> {
         match probe {
             // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
             Probe::Out { candidate, .. } | Probe::Back { candidate, .. }
                 if candidate.node == at.me.node && !(candidate == at.me && at.stands) =>
             {
-                Found::Send(Vec::new())
+                ProbeOutcome::Send(Vec::new())
             }
-            Probe::Out { candidate, .. } if candidate == at.me => Found::Highest,
+            Probe::Out { candidate, .. } if candidate == at.me => ProbeOutcome::Highest,
             Probe::Out { candidate, phase, left } if candidate.node > at.me.node || !at.stands => {
-                Found::Send(vec![pass(direction, candidate, phase, left, at.count)])
+                ProbeOutcome::Send(vec![pass(direction, candidate, phase, left, at.count)])
             }
             // Its own name is on the way.
-            Probe::Out { .. } if self.phase.is_some() => Found::Send(Vec::new()),
-            Probe::Out { .. } => Found::Send(self.begin(at.me)), // In place of the lower one.
+            Probe::Out { .. } if self.phase.is_some() => ProbeOutcome::Send(Vec::new()),
+            Probe::Out { .. } => ProbeOutcome::Send(self.begin(at.me)), // In place of the lower one.
             Probe::Back { candidate, phase, .. } if candidate == at.me => {
-                Found::Send(self.on_answer(at.me, direction, phase))
+                ProbeOutcome::Send(self.on_answer(at.me, direction, phase))
             }
-            Probe::Back { left: 0 | 1, .. } => Found::Send(Vec::new()), // Its candidate is not there any more.
+            Probe::Back { left: 0 | 1, .. } => ProbeOutcome::Send(Vec::new()), // Its candidate is not there any more.
             Probe::Back { candidate, phase, left } => {
                 let left = left.min(reach(phase)) - 1;
-                Found::Send(vec![(direction, Probe::Back { candidate, phase, left })])
+                ProbeOutcome::Send(vec![(direction, Probe::Back { candidate, phase, left })])
             }
         }
     }

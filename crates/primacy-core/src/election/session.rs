@@ -103,7 +103,7 @@ pub struct Entry {
 
 /// The position of a session's entry in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum QueuePosition {
     /// The first: it leads, as long as its session lives.
     First {
         /// Its token.
@@ -120,7 +120,7 @@ pub enum Place {
 
 /// The reason why a store did not answer as hoped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trouble {
+pub enum RequestFailure {
     /// The session has ended, and its entries are gone.
     Ended,
     /// There was no answer; the request may have been done, or may yet be.
@@ -128,7 +128,7 @@ pub enum Trouble {
 }
 
 /// The result of a session's request.
-type Answer<T> = Result<T, Trouble>;
+type Answer<T> = Result<T, RequestFailure>;
 
 /// A message between a candidate and the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,7 +145,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// The session.
-        result: Result<(SessionId, Duration), Trouble>,
+        result: Result<(SessionId, Duration), RequestFailure>,
     },
     /// To the store: this process is alive.
     KeepAlive {
@@ -159,7 +159,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// The timeout.
-        result: Result<Duration, Trouble>,
+        result: Result<Duration, RequestFailure>,
     },
     /// To the store: make sure that this session has an entry, and report its position.
     Stand {
@@ -175,7 +175,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// The position of the entry.
-        result: Result<Place, Trouble>,
+        result: Result<QueuePosition, RequestFailure>,
     },
     /// To the store: take this session's entry away.
     Leave {
@@ -189,7 +189,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// Done, or not known.
-        result: Result<(), Trouble>,
+        result: Result<(), RequestFailure>,
     },
     /// To the store: end this session.
     End {
@@ -203,7 +203,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// Done, or not known.
-        result: Result<(), Trouble>,
+        result: Result<(), RequestFailure>,
     },
     /// To the store: report the first entry.
     First {
@@ -215,7 +215,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// The first entry, if there is one.
-        result: Result<Option<Entry>, Trouble>,
+        result: Result<Option<Entry>, RequestFailure>,
     },
     /// To the store, from a guardian: this incarnation and all its work are gone; remove its entry, and its session.
     Evict {
@@ -229,7 +229,7 @@ pub enum Message {
         /// The request that is answered.
         request: RequestId,
         /// True if there was anything to remove.
-        result: Result<bool, Trouble>,
+        result: Result<bool, RequestFailure>,
     },
     /// From the store: its last answer may have changed.
     Changed,
@@ -539,8 +539,8 @@ impl Session {
                     Role::Leaving { .. } => {}
                 }
             }
-            Err(Trouble::Ended) => self.lose_session(now),
-            Err(Trouble::NoAnswer) => {
+            Err(RequestFailure::Ended) => self.lose_session(now),
+            Err(RequestFailure::NoAnswer) => {
                 if let Some(line) = &mut self.line {
                     line.keep_at = now.after(self.config.poll_interval);
                 }
@@ -628,29 +628,31 @@ impl Session {
         self.act_at = now.after(self.config.poll_interval);
     }
 
-    fn on_place(&mut self, now: Instant, result: Answer<Place>) {
+    fn on_place(&mut self, now: Instant, result: Answer<QueuePosition>) {
         let place = match result {
             Ok(place) => place,
-            Err(Trouble::Ended) => return self.lose_session(now),
-            Err(Trouble::NoAnswer) => return self.on_no_answer(now),
+            Err(RequestFailure::Ended) => return self.lose_session(now),
+            Err(RequestFailure::NoAnswer) => return self.on_no_answer(now),
         };
         self.rest(now);
         match (&self.role, place) {
             // It was asked for before this node gave up.
-            (Role::Leaving { .. }, Place::First { .. } | Place::Behind { .. }) => self.act(now),
-            (Role::Leading(lead), Place::First { token, asked_to_resign }) if token == lead.token => {
+            (Role::Leaving { .. }, QueuePosition::First { .. } | QueuePosition::Behind { .. }) => {
+                self.act(now)
+            }
+            (Role::Leading(lead), QueuePosition::First { token, asked_to_resign }) if token == lead.token => {
                 if asked_to_resign {
                     self.resign(Reason::Resigned);
                 }
             }
             // Its entry was removed, and another one made. It may lead by that one, and only after another look.
-            (Role::Leading(_), Place::First { .. }) => self.entry_removed(now),
-            (Role::Leading(_), Place::Behind { first }) => {
+            (Role::Leading(_), QueuePosition::First { .. }) => self.entry_removed(now),
+            (Role::Leading(_), QueuePosition::Behind { first }) => {
                 self.entry_removed(now);
                 self.see(now, first);
             }
-            (Role::Waiting, Place::First { token, .. }) => self.become_leader(now, token),
-            (Role::Waiting, Place::Behind { first }) => self.see(now, first),
+            (Role::Waiting, QueuePosition::First { token, .. }) => self.become_leader(now, token),
+            (Role::Waiting, QueuePosition::Behind { first }) => self.see(now, first),
         }
     }
 
@@ -774,15 +776,15 @@ impl Session {
                 }
                 self.act(now);
             }
-            Err(Trouble::Ended) => self.lose_session(now),
-            Err(Trouble::NoAnswer) => self.on_no_answer(now),
+            Err(RequestFailure::Ended) => self.lose_session(now),
+            Err(RequestFailure::NoAnswer) => self.on_no_answer(now),
         }
     }
 
     fn on_ended(&mut self, now: Instant, result: Answer<()>) {
         match result {
-            Ok(()) | Err(Trouble::Ended) => self.drop_session(now),
-            Err(Trouble::NoAnswer) => self.on_no_answer(now),
+            Ok(()) | Err(RequestFailure::Ended) => self.drop_session(now),
+            Err(RequestFailure::NoAnswer) => self.on_no_answer(now),
         }
     }
 

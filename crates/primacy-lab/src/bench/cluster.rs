@@ -46,7 +46,7 @@ pub(super) enum Network<'a> {
 
 /// A process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ProcessRole {
     /// The node itself; of `primacy run`, the supervisor.
     Node,
     Guardian,
@@ -208,12 +208,14 @@ impl<'a> Cluster<'a> {
     }
 
     /// The process, if it is known and not known to have ended.
-    pub(super) fn pid(&self, node: usize, part: Part) -> Option<i32> {
+    pub(super) fn pid(&self, node: usize, part: ProcessRole) -> Option<i32> {
         let node = &self.nodes[node];
         match part {
-            Part::Node => node.child.as_ref().map(|child| Pid::from_child(child).as_raw_nonzero().get()),
-            Part::Guardian => node.guardian,
-            Part::Job => node.job,
+            ProcessRole::Node => {
+                node.child.as_ref().map(|child| Pid::from_child(child).as_raw_nonzero().get())
+            }
+            ProcessRole::Guardian => node.guardian,
+            ProcessRole::Job => node.job,
         }
     }
 
@@ -221,7 +223,7 @@ impl<'a> Cluster<'a> {
     ///
     /// # Errors
     /// If there is no such process.
-    pub(super) fn signal(&self, node: usize, part: Part, signal: Signal) -> Result<(), Failure> {
+    pub(super) fn signal(&self, node: usize, part: ProcessRole, signal: Signal) -> Result<(), Failure> {
         let pid = self.pid(node, part).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| failed(format!("{} has no {part:?} to signal", self.name(node))))?;
         Ok(kill_process(pid, signal)?)
@@ -412,7 +414,8 @@ impl<'a> Cluster<'a> {
 
     /// Waits for the end of a node that was killed or terminated, and starts it again.
     pub(super) fn restart(&mut self, node: usize) -> Result<(), Failure> {
-        let orphans = [Part::Guardian, Part::Job].map(|part| self.pid(node, part).and_then(Pid::from_raw));
+        let orphans = [ProcessRole::Guardian, ProcessRole::Job]
+            .map(|part| self.pid(node, part).and_then(Pid::from_raw));
         self.orphans.extend(orphans.into_iter().flatten());
         if let Some(mut child) = self.nodes[node].child.take() {
             let until = Instant::now() + PATIENCE;

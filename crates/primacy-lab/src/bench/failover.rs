@@ -10,14 +10,14 @@ use primacy::Safety;
 use rustix::process::Signal;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Evidence, Network, Part, boot_ns, names};
+use super::cluster::{Cluster, Evidence, Network, ProcessRole, boot_ns, names};
 use super::etcd::{self, Rival};
 use super::floor::{Floor, FloorMs, Steps};
 use super::namespaces::Namespaces;
 use super::over_store;
-use super::place::Place;
 use super::process_group::{ProcessGroup, without_settings};
 use super::spread::{Spread, milliseconds};
+use super::state_dir::StateDir;
 use super::subject::{Settings, Subject, safety_name};
 use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
@@ -197,7 +197,7 @@ pub(super) struct Measured {
 /// Runs the verb.
 pub(crate) fn failover(args: &Failover) -> Result<Exit, Failure> {
     args.check()?;
-    let place = Place::new(args.state_dir.as_deref())?;
+    let place = StateDir::new(args.state_dir.as_deref())?;
     if let Some(url) = &args.store {
         return over_store::measure(args, &place, url);
     }
@@ -206,7 +206,7 @@ pub(crate) fn failover(args: &Failover) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
+fn measure(args: &Failover, place: &StateDir) -> Result<Outcome, Failure> {
     // Removed after the processes in them have ended, so made before.
     let namespaces =
         if args.class == Class::Host { Some(Namespaces::bridged(&names(args.nodes))?) } else { None };
@@ -321,7 +321,7 @@ fn mend(
 ) -> Result<(), Failure> {
     match class {
         Class::Pause => {
-            for part in [Part::Job, Part::Guardian, Part::Node] {
+            for part in [ProcessRole::Job, ProcessRole::Guardian, ProcessRole::Node] {
                 if cluster.pid(leader, part).is_some() {
                     cluster.signal(leader, part, Signal::CONT)?;
                 }
@@ -362,18 +362,18 @@ impl Class {
         (leader, token): (usize, u64),
     ) -> Result<Option<u64>, Failure> {
         let struck_at = boot_ns();
-        let parts = [Part::Guardian, Part::Node, Part::Job];
-        let there = |cluster: &Cluster<'_>, part: Part| cluster.pid(leader, part).is_some();
+        let parts = [ProcessRole::Guardian, ProcessRole::Node, ProcessRole::Job];
+        let there = |cluster: &Cluster<'_>, part: ProcessRole| cluster.pid(leader, part).is_some();
         match self {
             Self::Crash if args.without_guardian => {
                 // The guardian is stopped before the node dies, so that it sends no notice.
-                cluster.signal(leader, Part::Guardian, Signal::STOP)?;
+                cluster.signal(leader, ProcessRole::Guardian, Signal::STOP)?;
                 let struck_at = boot_ns();
-                cluster.signal(leader, Part::Node, Signal::KILL)?;
-                cluster.signal(leader, Part::Guardian, Signal::KILL)?;
+                cluster.signal(leader, ProcessRole::Node, Signal::KILL)?;
+                cluster.signal(leader, ProcessRole::Guardian, Signal::KILL)?;
                 return Ok(Some(struck_at));
             }
-            Self::Crash => cluster.signal(leader, Part::Node, Signal::KILL)?,
+            Self::Crash => cluster.signal(leader, ProcessRole::Node, Signal::KILL)?,
             Self::Host => {
                 if let Some(namespaces) = namespaces {
                     namespaces.cut(cluster.name(leader))?;
@@ -387,8 +387,8 @@ impl Class {
                     cluster.signal(leader, part, Signal::STOP)?;
                 }
             }
-            Self::JobExit => cluster.signal(leader, Part::Job, Signal::KILL)?,
-            Self::Resign => cluster.signal(leader, Part::Node, Signal::TERM)?,
+            Self::JobExit => cluster.signal(leader, ProcessRole::Job, Signal::KILL)?,
+            Self::Resign => cluster.signal(leader, ProcessRole::Node, Signal::TERM)?,
             Self::Transfer => return hand_over(cluster, (leader, token), struck_at),
             Self::Store => {} // That was done before.
         }
@@ -464,7 +464,7 @@ impl Failover {
         }
     }
 
-    fn rivals<'a>(&self, group: &'a ProcessGroup, place: &Place) -> Result<Vec<Rival<'a>>, Failure> {
+    fn rivals<'a>(&self, group: &'a ProcessGroup, place: &StateDir) -> Result<Vec<Rival<'a>>, Failure> {
         match self.beside {
             Some(Beside::Etcd) => {
                 etcd::TIMERS.iter().map(|timers| Rival::start(group, place.dir(), *timers)).collect()
@@ -474,7 +474,7 @@ impl Failover {
     }
 
     /// The trials with a dead host that are made beside those of a crash.
-    fn dead_host(&self, place: &Place) -> Result<Option<DeadHost>, Failure> {
+    fn dead_host(&self, place: &StateDir) -> Result<Option<DeadHost>, Failure> {
         if self.class != Class::Crash || self.host_trials == 0 {
             return Ok(None);
         }
@@ -591,7 +591,7 @@ impl Failover {
 
     fn outcome(
         &self,
-        place: &Place,
+        place: &StateDir,
         measured: &Measured,
         floor_ms: FloorMs,
         bound_ms: Option<f64>,

@@ -9,12 +9,12 @@ use clap::Parser;
 use primacy::Safety;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Network, Part};
+use super::cluster::{Cluster, Network, ProcessRole};
 use super::etcd::{self, EtcdTimers, Rival};
 use super::load::Load;
 use super::namespaces::Namespaces;
-use super::place::Place;
 use super::process_group::ProcessGroup;
+use super::state_dir::StateDir;
 use super::subject::{Settings, Subject};
 use super::{failed, parse_duration};
 use crate::exit::{self, Exit, Failure};
@@ -140,13 +140,13 @@ pub(crate) fn idle(args: &Idle) -> Result<Exit, Failure> {
     if args.beside_etcd.is_some() && args.nodes != etcd::MEMBERS {
         return Err(Failure::new(Exit::Usage, etcd::OTHER_COUNT));
     }
-    let place = Place::new(args.state_dir.as_deref())?;
+    let place = StateDir::new(args.state_dir.as_deref())?;
     let outcome = measure(args, &place)?;
     print(&outcome, args.json);
     Ok(Exit::Success)
 }
 
-fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
+fn measure(args: &Idle, place: &StateDir) -> Result<Outcome, Failure> {
     let alone = |name| match Namespaces::alone(name) {
         Ok(namespaces) => Some(namespaces),
         Err(failure) => {
@@ -255,7 +255,7 @@ fn settle(cluster: &mut Cluster<'_>, rival: Option<&mut Rival<'_>>) -> Result<(u
 fn processes(cluster: &Cluster<'_>) -> Result<Vec<i32>, Failure> {
     let mut pids = Vec::new();
     for node in 0..cluster.count() {
-        for part in [Part::Node, Part::Guardian] {
+        for part in [ProcessRole::Node, ProcessRole::Guardian] {
             let pid = cluster.pid(node, part);
             pids.push(pid.ok_or_else(|| failed(format!("{} has no {part:?}", cluster.name(node))))?);
         }

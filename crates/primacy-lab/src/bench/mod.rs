@@ -14,10 +14,10 @@ mod over_store;
 mod partition_guardian;
 mod partition_node;
 mod partitions;
-mod place;
 mod process_group;
 mod sockets;
 mod spread;
+mod state_dir;
 mod subject;
 
 use std::path::PathBuf;

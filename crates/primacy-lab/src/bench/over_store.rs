@@ -14,9 +14,9 @@ use tokio::runtime::Runtime;
 use super::cluster::{Cluster, Network};
 use super::failed;
 use super::failover::{Class, Failover, Measured, not_counted, over, progress};
-use super::place::Place;
 use super::process_group::ProcessGroup;
 use super::spread::{Spread, median, milliseconds};
+use super::state_dir::StateDir;
 use super::subject::ELECTION;
 use crate::exit::{Exit, Failure};
 
@@ -80,7 +80,7 @@ struct Goal {
 }
 
 /// Runs the trials, and prints their measurements.
-pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit, Failure> {
+pub(super) fn measure(args: &Failover, place: &StateDir, url: &str) -> Result<Exit, Failure> {
     let url = store_url(url)?;
     let mut timed = Timed::open(&url)?;
     let group = ProcessGroup::new()?;

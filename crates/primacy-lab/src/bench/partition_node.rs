@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use primacy::core::FenceError;
 use primacy::metadata::{Durability, Map};
-use primacy::partitions::{End, News, Partitions, Primary};
+use primacy::partitions::{End, PartitionEvent, Partitions, Primary};
 use primacy::{Elector, FencingToken, NodeId, Peers, clock};
 use primacy_fence_sqlite::rusqlite::Connection;
 use primacy_fence_sqlite::{GuardError, fenced};
@@ -51,7 +51,7 @@ pub(super) struct Node<'a> {
 /// An event that it prints.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum PartitionEvent<'a> {
+enum NodeReport<'a> {
     Joined {
         node: &'a str,
         boot_ns: u64,
@@ -101,7 +101,7 @@ enum PartitionEvent<'a> {
     },
 }
 
-fn tell(event: &PartitionEvent<'_>) {
+fn tell(event: &NodeReport<'_>) {
     let line = serde_json::to_string(event).expect("no map has a key that is no text");
     // An error means that the reader is gone, and then nothing matters any more.
     let _ = writeln!(std::io::stdout(), "{line}");
@@ -129,7 +129,7 @@ async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_
     tokio::task::spawn_local(obey(map));
     let joining = elector.partitions().time_to_live(time_to_live);
     let partitions = joining.join().await.map_err(|error| failed(&error))?;
-    tell(&PartitionEvent::Joined { node: name, boot_ns: now() });
+    tell(&NodeReport::Joined { node: name, boot_ns: now() });
     match ledgers {
         Some(ledgers) => write_lines(name, partitions, &ledgers).await,
         None => count(partitions).await,
@@ -139,7 +139,7 @@ async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_
 /// An order to a node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
-pub(super) enum Order {
+pub(super) enum PartitionCommand {
     Create {
         group: String,
         count: u32,
@@ -169,21 +169,21 @@ async fn obey(map: Map) {
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(order)) = orders.next_line().await {
         let event = match serde_json::from_str(&order).map_err(|error| error.to_string()) {
-            Ok(Order::Show { group }) => show(&map, &group).await,
+            Ok(PartitionCommand::Show { group }) => show(&map, &group).await,
             Ok(order) => change(&map, order).await,
             Err(why) => Err(why),
         };
-        tell(&event.unwrap_or_else(|why| PartitionEvent::OrderRefused { why }));
+        tell(&event.unwrap_or_else(|why| NodeReport::OrderRefused { why }));
     }
 }
 
-async fn change(map: &Map, order: Order) -> Result<PartitionEvent<'static>, String> {
+async fn change(map: &Map, order: PartitionCommand) -> Result<NodeReport<'static>, String> {
     let outcome =
         map.write(MapCommand::Partitions(order.parse()?)).await.map_err(|error| error.to_string())?;
-    outcome.result.map(|_| PartitionEvent::OrderDone).map_err(|refusal| refusal.to_string())
+    outcome.result.map(|_| NodeReport::OrderDone).map_err(|refusal| refusal.to_string())
 }
 
-async fn show(map: &Map, group: &str) -> Result<PartitionEvent<'static>, String> {
+async fn show(map: &Map, group: &str) -> Result<NodeReport<'static>, String> {
     map.catch_up().await.map_err(|error| error.to_string())?;
     let group: GroupName = GroupName::new(group).map_err(|error| error.to_string())?;
     let state = map.state();
@@ -194,10 +194,10 @@ async fn show(map: &Map, group: &str) -> Result<PartitionEvent<'static>, String>
         let (primary, token) = (run.partition.primary?.to_string(), run.partition.number);
         Some(run.range.map(move |index| (index, primary.clone(), token)))
     });
-    Ok(PartitionEvent::Shown { up, primaries: primaries.flatten().collect() })
+    Ok(NodeReport::Shown { up, primaries: primaries.flatten().collect() })
 }
 
-impl Order {
+impl PartitionCommand {
     fn parse(self) -> Result<PartitionsCommand, String> {
         let group = |name: &str| GroupName::new(name).map_err(|error| error.to_string());
         let node = |name: &str| name.parse::<NodeId>().map_err(|error| error.to_string());
@@ -217,7 +217,7 @@ impl Order {
 /// Leads whenever it is elected.
 async fn stand(elector: Elector) {
     while let Ok(leadership) = elector.campaign().await {
-        tell(&PartitionEvent::Leads { boot_ns: now() });
+        tell(&NodeReport::Leads { boot_ns: now() });
         leadership.lost().await;
     }
 }
@@ -226,28 +226,28 @@ async fn stand(elector: Elector) {
 async fn count(mut partitions: Partitions) -> Result<(), Failure> {
     let mut has: HashMap<(String, u32), Primary> = HashMap::new();
     loop {
-        let Ok(news) = partitions.news().await else { return Ok(()) };
-        take(&mut has, news);
+        let Ok(event) = partitions.next_event().await else { return Ok(()) };
+        take(&mut has, event);
         loop {
             let more = tokio::select! {
                 biased;
-                news = partitions.news() => news,
+                event = partitions.next_event() => event,
                 () = std::future::ready(()) => break,
             };
-            let Ok(news) = more else { return Ok(()) };
-            take(&mut has, news);
+            let Ok(event) = more else { return Ok(()) };
+            take(&mut has, event);
         }
-        tell(&PartitionEvent::Has { count: has.len(), boot_ns: now() });
+        tell(&NodeReport::Has { count: has.len(), boot_ns: now() });
     }
 }
 
-fn take(has: &mut HashMap<(String, u32), Primary>, news: News) {
-    match news {
-        News::Begun(primary) => {
+fn take(has: &mut HashMap<(String, u32), Primary>, event: PartitionEvent) {
+    match event {
+        PartitionEvent::Begun(primary) => {
             has.insert((primary.group().to_owned(), primary.index()), primary);
         }
         // It is given back at once.
-        News::Ending { group, index, .. } => {
+        PartitionEvent::Ending { group, index, .. } => {
             has.remove(&(group.to_string(), index));
         }
     }
@@ -265,12 +265,12 @@ async fn write_lines(name: &str, mut partitions: Partitions, ledgers: &Path) -> 
 async fn work(name: String, partition: String, path: PathBuf, primary: Primary) {
     let token = primary.token();
     let about = &partition;
-    tell(&PartitionEvent::Began { partition: about, token: token.0, boot_ns: now() });
+    tell(&NodeReport::Began { partition: about, token: token.0, boot_ns: now() });
     let write = || match append(&path, about, token, &name) {
         Err(GuardError::Stale(FenceError::Stale { highest, .. })) => {
             let checked = primary.check().is_ok();
             let (token, highest) = (token.0, highest.0);
-            tell(&PartitionEvent::Refused { partition: about, token, highest, checked, boot_ns: now() });
+            tell(&NodeReport::Refused { partition: about, token, highest, checked, boot_ns: now() });
             false
         }
         // Nothing is known where the ledger cannot be used.
@@ -287,7 +287,7 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
             end = primary.ended() => break end,
         }
     };
-    tell(&PartitionEvent::Ending { partition: about, token: token.0, end: end.describe(), boot_ns: now() });
+    tell(&NodeReport::Ending { partition: about, token: token.0, end: end.describe(), boot_ns: now() });
     match end {
         // Until it is dropped, this node may go on with what is under way.
         End::TakenBack | End::Left => {
@@ -300,7 +300,7 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
         }
         End::Halted => {}
     }
-    tell(&PartitionEvent::Stopped { partition: about, token: token.0, boot_ns: now() });
+    tell(&NodeReport::Stopped { partition: about, token: token.0, boot_ns: now() });
 }
 
 fn append(path: &Path, partition: &str, token: FencingToken, name: &str) -> Result<(), GuardError> {

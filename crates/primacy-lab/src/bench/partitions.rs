@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use super::child::{GUARDED_PARTITION_NODE, PARTITION_NODE};
 use super::failed;
-use super::partition_node::Order;
-use super::place::Place;
+use super::partition_node::PartitionCommand;
 use super::process_group::{Lines, ProcessGroup, spawn};
+use super::state_dir::StateDir;
 use crate::exit::{self, Exit, Failure};
 
 /// The longest time to wait for anything that must happen before the bench gives up.
@@ -121,7 +121,7 @@ struct Node {
 
 /// Runs the verb.
 pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
-    let place = Place::new(args.state_dir.as_deref())?;
+    let place = StateDir::new(args.state_dir.as_deref())?;
     let group = ProcessGroup::new()?;
     let role = if args.with_guardian { GUARDED_PARTITION_NODE } else { PARTITION_NODE };
     let mut cluster = Cluster::start(&group, place.dir(), usize::from(args.nodes), role)?;
@@ -129,7 +129,7 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
     let bytes_per_second_before = cluster.traffic(args.seconds)?;
     let count = usize::try_from(args.partitions).map_err(|_| failed("so many cannot be counted"))?;
     let asked_at = now();
-    cluster.order(0, &Order::Create { group: GROUP.to_owned(), count: args.partitions })?;
+    cluster.order(0, &PartitionCommand::Create { group: GROUP.to_owned(), count: args.partitions })?;
     let shared_at = cluster.wait_for_all("the partitions are shared out", count)?;
     let shares = cluster.nodes.iter().map(|node| node.has).collect();
     let bytes_per_second_after = cluster.traffic(args.seconds)?;
@@ -232,7 +232,7 @@ impl<'a> Cluster<'a> {
         Ok(child)
     }
 
-    fn order(&mut self, index: usize, order: &Order) -> Result<(), Failure> {
+    fn order(&mut self, index: usize, order: &PartitionCommand) -> Result<(), Failure> {
         let order = serde_json::to_string(order).map_err(|error| failed(error.to_string()))?;
         let stdin = self.nodes[index].child.stdin.as_mut();
         Ok(writeln!(stdin.ok_or_else(|| failed("a node without an input"))?, "{order}")?)

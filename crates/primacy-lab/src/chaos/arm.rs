@@ -10,21 +10,21 @@ use crate::chaos::server::Make;
 /// all of them at once measures itself. An advisory election promises nothing that could be judged, so each of them runs as a nominator.
 #[rustfmt::skip]
 pub(crate) const ARMS: &[Arm] = &[
-    Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
-    Arm { name: "peers-5",    nodes: 5, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum), ..ARM },
+    Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(PeerElection::Quorum), ..ARM },
+    Arm { name: "peers-5",    nodes: 5, usual: true,  lease: LEASE, held: Held::AmongPeers(PeerElection::Quorum), ..ARM },
     Arm { name: "sqlite",     nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("sqlite:{store}/election.db"), ..ARM },
     Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election"), ..ARM },
-    Arm { name: "leases",     nodes: 3, usual: false, lease: LEASE_MIXED, held: Held::AmongPeers(Way::Quorum), leases_differ: true, ..ARM },
-    Arm { name: "crowd",      nodes: 3, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Quorum), crowd: 500, ..ARM },
-    Arm { name: "unkillable", nodes: 3, usual: false, lease: LEASE_OUTLIVED, held: Held::AmongPeers(Way::Quorum), unkillable: true, ..ARM },
-    Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked), ..ARM },
-    Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")), ..ARM },
-    Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)), ..ARM },
-    Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")), ..ARM },
-    Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")), ..ARM },
-    Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
+    Arm { name: "leases",     nodes: 3, usual: false, lease: LEASE_MIXED, held: Held::AmongPeers(PeerElection::Quorum), leases_differ: true, ..ARM },
+    Arm { name: "crowd",      nodes: 3, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Quorum), crowd: 500, ..ARM },
+    Arm { name: "unkillable", nodes: 3, usual: false, lease: LEASE_OUTLIVED, held: Held::AmongPeers(PeerElection::Quorum), unkillable: true, ..ARM },
+    Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Ranked), ..ARM },
+    Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("bully")), ..ARM },
+    Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByStore("ring", SQLITE)), ..ARM },
+    Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("ring-bidirectional")), ..ARM },
+    Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("seniority")), ..ARM },
+    Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Metadata), ..ARM },
     // Alone, it commits by its own disk, and is replaced by way of two voters.
-    Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata), ..ARM },
+    Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Metadata), ..ARM },
     Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres), ..ARM },
     Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory), ..ARM },
     Arm { name: "mysql",      nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Mysql), ..ARM },
@@ -45,7 +45,7 @@ const ARM: Arm = Arm {
     nodes: 0,
     usual: false,
     lease: LEASE,
-    held: Held::AmongPeers(Way::Quorum),
+    held: Held::AmongPeers(PeerElection::Quorum),
     leases_differ: false,
     crowd: 0,
     unkillable: false,
@@ -96,7 +96,7 @@ pub(crate) struct Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     /// Among the nodes, each in a network namespace of its own.
-    AmongPeers(Way),
+    AmongPeers(PeerElection),
     /// In a store of this URL, where `{store}` is replaced by a directory.
     OverStore(&'static str),
     /// On a server that the run starts; a proxy is between it and each node.
@@ -108,7 +108,7 @@ pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
 
 /// The way in which nodes among peers find a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PeerElection {
     /// By a majority.
     Quorum,
     /// By a majority that also replicates a map, on its disks; each node serves the etcd API.
@@ -139,12 +139,15 @@ impl Arm {
 
     /// True if the lead can be given to a certain node. Where one election nominates, its rule decides.
     fn chooses_successor(&self) -> bool {
-        matches!(self.held, Held::AmongPeers(Way::Quorum | Way::Metadata | Way::Ranked))
+        matches!(
+            self.held,
+            Held::AmongPeers(PeerElection::Quorum | PeerElection::Metadata | PeerElection::Ranked)
+        )
     }
 
     /// True if its nodes serve clients, and voters are replaced.
     pub(crate) fn serves_clients(&self) -> bool {
-        self.held == Held::AmongPeers(Way::Metadata)
+        self.held == Held::AmongPeers(PeerElection::Metadata)
     }
 
     /// True if this fault means anything here.
@@ -177,15 +180,15 @@ impl Arm {
         match self.held {
             Held::AmongPeers(way) => {
                 options.extend(match way {
-                    Way::Quorum => vec!["--safety".into(), "lease".into()],
-                    Way::Metadata => {
+                    PeerElection::Quorum => vec!["--safety".into(), "lease".into()],
+                    PeerElection::Metadata => {
                         ["--safety", "lease", "--metadata", "fsync"].into_iter().map(String::from).collect()
                     }
-                    Way::Ranked => vec!["--algorithm".into(), "ranked".into()],
-                    Way::ByQuorum(by) => {
+                    PeerElection::Ranked => vec!["--algorithm".into(), "ranked".into()],
+                    PeerElection::ByQuorum(by) => {
                         ["--algorithm", by, "--confirm", "quorum"].into_iter().map(String::from).collect()
                     }
-                    Way::ByStore(by, url) => {
+                    PeerElection::ByStore(by, url) => {
                         let url = url.replace("{store}", &store.display().to_string());
                         vec!["--algorithm".into(), by.into(), "--confirm".into(), url]
                     }

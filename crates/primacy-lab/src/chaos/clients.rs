@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use crate::chaos::notes::{Note, Sent};
+use crate::chaos::event_log::{RunEvent, Sent};
 use crate::chaos::processes::{LOOK_INTERVAL, MARK, signal};
 use crate::chaos::run::ArmRun;
 use primacy_testbed::network::Network;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The start of a client's mark, after that of the arm: no node has such a name, so no signal to a node reaches a client.
 const CLIENT_MARK: &str = "=client-";
@@ -29,11 +29,11 @@ impl ArmRun {
     /// Starts a client beside each node, where the nodes serve any.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn begin_clients(&mut self) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn begin_clients(&mut self) -> Result<(), RunError> {
         let (arm, dir) = (self.plan.arm, self.plan.dir.clone());
         let Some(network) = self.network.as_ref().filter(|_| arm.serves_clients()) else { return Ok(()) };
-        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let own = std::env::current_exe().map_err(RunError::file("find", Path::new("this program")))?;
         for (place, name) in arm.node_names().iter().enumerate() {
             let told = dir.join(format!("client-{name}.err"));
             let mut command = Command::new("ip");
@@ -48,9 +48,9 @@ impl ArmRun {
                 command.args(["--etcd-api", &endpoints(network, place)]);
             }
             command.env(MARK, format!("{}{CLIENT_MARK}{name}", crate::chaos::run::mark(&arm)));
-            let told = File::create(&told).map_err(Trouble::file("make", &told))?;
+            let told = File::create(&told).map_err(RunError::file("make", &told))?;
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told);
-            let child = command.spawn().map_err(Trouble::file("start", &own))?;
+            let child = command.spawn().map_err(RunError::file("start", &own))?;
             self.clients.push(Beside { name: name.clone(), child });
         }
         Ok(())
@@ -59,12 +59,12 @@ impl ArmRun {
     /// Checks that they all run.
     ///
     /// # Errors
-    /// [`Trouble::NotWhole`] if one has ended: then its history has no end.
-    pub(crate) fn watch_clients(&mut self) -> Result<(), Trouble> {
+    /// [`RunError::NotWhole`] if one has ended: then its history has no end.
+    pub(crate) fn watch_clients(&mut self) -> Result<(), RunError> {
         for client in &mut self.clients {
             if let Some(status) = client.ended()? {
                 let Beside { name, .. } = client;
-                return Err(Trouble::NotWhole(format!(
+                return Err(RunError::NotWhole(format!(
                     "the client beside {name} ended before it was told to: {status}"
                 )));
             }
@@ -75,8 +75,8 @@ impl ArmRun {
     /// Orders them to finish, and waits until they have, while the nodes go on. They read all that was ever written before they end.
     ///
     /// # Errors
-    /// [`Trouble::NotWhole`] if one has failed.
-    pub(crate) fn finish_clients(&mut self) -> Result<(), Trouble> {
+    /// [`RunError::NotWhole`] if one has failed.
+    pub(crate) fn finish_clients(&mut self) -> Result<(), RunError> {
         let mut left = std::mem::take(&mut self.clients);
         for client in &left {
             // A client that has ended already is met below.
@@ -90,19 +90,19 @@ impl ArmRun {
                 Ok(None) => true,
                 Ok(Some(status)) if status.success() => false,
                 Ok(Some(status)) => {
-                    failed = Some(Trouble::NotWhole(format!(
+                    failed = Some(RunError::NotWhole(format!(
                         "the client beside {} has failed: {status}",
                         client.name
                     )));
                     false
                 }
-                Err(trouble) => {
-                    failed = Some(trouble);
+                Err(error) => {
+                    failed = Some(error);
                     false
                 }
             });
-            if let Some(trouble) = failed {
-                return Err(trouble);
+            if let Some(error) = failed {
+                return Err(error);
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -111,13 +111,13 @@ impl ArmRun {
         }
         let names: Vec<&str> = left.iter().map(|client| client.name.as_str()).collect();
         let what = format!("the clients {names:?} have not finished within {FINISH_MAX:?}");
-        self.notes.note(Note::Stuck { step: 0, what })
+        self.events.log(RunEvent::Stuck { step: 0, what })
     }
 }
 
 impl Beside {
-    fn ended(&mut self) -> Result<Option<std::process::ExitStatus>, Trouble> {
-        self.child.try_wait().map_err(Trouble::file("wait for", Path::new("a client")))
+    fn ended(&mut self) -> Result<Option<std::process::ExitStatus>, RunError> {
+        self.child.try_wait().map_err(RunError::file("wait for", Path::new("a client")))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use primacy_testbed::trouble::{Trouble, call};
+use primacy_testbed::run_error::{RunError, call};
 
 /// A mounted tmpfs; dropping it unmounts it.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ impl SmallDisk {
     /// Mounts one of `kib` KiB at `at`, which is made.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn mount(at: &Path, kib: u32) -> Result<Self, Trouble> {
-        std::fs::create_dir_all(at).map_err(Trouble::file("make", at))?;
+    /// [`RunError`]
+    pub(crate) fn mount(at: &Path, kib: u32) -> Result<Self, RunError> {
+        std::fs::create_dir_all(at).map_err(RunError::file("make", at))?;
         let options = format!("size={kib}k,mode=0700");
         call("mount", &["-t", "tmpfs", "-o", &options, "primacy-chaos", &at.display().to_string()])?;
         Ok(Self { at: at.to_owned() })
@@ -30,10 +30,10 @@ impl SmallDisk {
     /// Takes all the room that is left.
     ///
     /// # Errors
-    /// [`Trouble::File`] if it does not become full.
-    pub(crate) fn fill(&self) -> Result<(), Trouble> {
+    /// [`RunError::File`] if it does not become full.
+    pub(crate) fn fill(&self) -> Result<(), RunError> {
         let path = self.at.join(FILLER);
-        let failed = || Trouble::file("fill", &path);
+        let failed = || RunError::file("fill", &path);
         let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed())?;
         loop {
             match file.write(&[1; 4096]) {
@@ -47,12 +47,12 @@ impl SmallDisk {
     /// Gives the room back.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn free(&self) -> Result<(), Trouble> {
+    /// [`RunError::File`]
+    pub(crate) fn free(&self) -> Result<(), RunError> {
         let path = self.at.join(FILLER);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Trouble::file("remove", &path)(error))
+                Err(RunError::file("remove", &path)(error))
             }
             Ok(()) | Err(_) => Ok(()),
         }
@@ -62,8 +62,8 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Lazily, in case another process still uses it.
-        if let Err(trouble) = call("umount", &["-l", &self.at.display().to_string()]) {
-            eprintln!("primacy-lab chaos: {trouble}; the next run sweeps it away");
+        if let Err(error) = call("umount", &["-l", &self.at.display().to_string()]) {
+            eprintln!("primacy-lab chaos: {error}; the next run sweeps it away");
         }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) const KINDS: &[Kind] = &[
 /// A process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Part {
+pub(crate) enum NodeProcess {
     /// The process that holds the election.
     Supervisor,
     /// The process that holds the deadline.

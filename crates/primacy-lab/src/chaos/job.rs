@@ -16,9 +16,9 @@ use primacy_core::rng::Rng;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::setsid;
 
-use crate::chaos::faked::PRELOAD;
+use crate::chaos::fake_clock::PRELOAD;
 use crate::chaos::ledger::{JobReport, LOCK, Ledger, Outcome, Writer};
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The job of a chaos run
 #[derive(Debug, Parser)]
@@ -51,13 +51,13 @@ impl Job {
     /// Runs until it is killed, or its time is over.
     ///
     /// # Errors
-    /// [`Trouble`] if it cannot begin.
-    pub(crate) fn run(&self) -> Result<(), Trouble> {
+    /// [`RunError`] if it cannot begin.
+    pub(crate) fn run(&self) -> Result<(), RunError> {
         if std::env::var_os(PRELOAD).is_some() {
             // Its writes are judged by the machine's own clock, whatever clock its node has.
             let mut command = Command::new("/proc/self/exe");
             command.args(std::env::args_os().skip(1)).env_remove(PRELOAD);
-            return Err(Trouble::file("execute", Path::new("/proc/self/exe"))(command.exec()));
+            return Err(RunError::file("execute", Path::new("/proc/self/exe"))(command.exec()));
         }
         let role = self.role.as_deref();
         if role == Some("fork") {
@@ -106,8 +106,8 @@ impl Job {
     }
 
     /// Starts a process that starts the grandchild and ends at once, so that the grandchild becomes an orphan.
-    fn leave_a_grandchild(&self, lock: &File) -> Result<(), Trouble> {
-        let failed = || Trouble::file("start a grandchild of", &self.dir);
+    fn leave_a_grandchild(&self, lock: &File) -> Result<(), RunError> {
+        let failed = || RunError::file("start a grandchild of", &self.dir);
         let lock = lock.try_clone().map_err(failed())?;
         let mut command = Command::new("/proc/self/exe");
         command
@@ -120,8 +120,8 @@ impl Job {
     }
 
     /// Starts the crowd. Each process has a session of its own and keeps the lock until it ends. They are started while the job writes.
-    fn gather_a_crowd(&self, lock: &File) -> Result<(), Trouble> {
-        let failed = || Trouble::file("gather a crowd for", &self.dir);
+    fn gather_a_crowd(&self, lock: &File) -> Result<(), RunError> {
+        let failed = || RunError::file("gather a crowd for", &self.dir);
         let script = "exec 3<&0; i=0; while [ $i -lt $0 ]; do setsid sleep 1000 <&3 & i=$((i + 1)); done";
         let mut command = Command::new("sh");
         command.args(["-c", script, &self.crowd.to_string()]).stdin(lock.try_clone().map_err(failed())?);
@@ -132,11 +132,11 @@ impl Job {
         self.lives.map_or_else(Vec::new, |lives| vec!["--lives".to_owned(), lives.to_string()])
     }
 
-    fn fork(&self) -> Result<(), Trouble> {
+    fn fork(&self) -> Result<(), RunError> {
         let mut command = Command::new("/proc/self/exe");
         command.args(["chaos", "job"]).arg(&self.dir).args(["--role", "hold"]).args(self.lives_arguments());
         command.stdin(Stdio::inherit());
-        command.spawn().map(|_| ()).map_err(Trouble::file("start the grandchild of", &self.dir))
+        command.spawn().map(|_| ()).map_err(RunError::file("start the grandchild of", &self.dir))
     }
 }
 
@@ -148,14 +148,14 @@ struct Lock {
 }
 
 impl Lock {
-    fn new(dir: &Path, wanted: bool) -> Result<Self, Trouble> {
+    fn new(dir: &Path, wanted: bool) -> Result<Self, RunError> {
         let path = dir.join(LOCK);
         let file = OpenOptions::new().create(true).read(true).append(true).open(&path);
-        Ok(Self { file: file.map_err(Trouble::file("open", &path))?, path, wanted })
+        Ok(Self { file: file.map_err(RunError::file("open", &path))?, path, wanted })
     }
 
     /// Tries to lock, if that is not done yet; true if it is.
-    fn turn(&mut self, ledger: &mut Ledger, writer: &Writer) -> Result<bool, Trouble> {
+    fn turn(&mut self, ledger: &mut Ledger, writer: &Writer) -> Result<bool, RunError> {
         if !self.wanted {
             return Ok(false);
         }
@@ -168,16 +168,16 @@ impl Lock {
         self.wanted = false;
         let text = serde_json::to_string(writer).unwrap_or_default();
         let said = self.file.set_len(0).and_then(|()| self.file.write_all(text.as_bytes()));
-        said.map_err(Trouble::file("write", &self.path))?;
+        said.map_err(RunError::file("write", &self.path))?;
         ledger.tell(JobReport::Locked)?;
         Ok(true)
     }
 
     /// The holder, by its own account; `None` if that is being written.
-    fn holder(&self) -> Result<Option<Writer>, Trouble> {
+    fn holder(&self) -> Result<Option<Writer>, RunError> {
         let mut text = String::new();
-        let mut file = File::open(&self.path).map_err(Trouble::file("open", &self.path))?;
-        file.read_to_string(&mut text).map_err(Trouble::file("read", &self.path))?;
+        let mut file = File::open(&self.path).map_err(RunError::file("open", &self.path))?;
+        file.read_to_string(&mut text).map_err(RunError::file("read", &self.path))?;
         Ok(serde_json::from_str(&text).ok())
     }
 }
@@ -194,10 +194,10 @@ fn outlive_sigterm() {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)));
 }
 
-fn variable(name: &'static str) -> Result<String, Trouble> {
+fn variable(name: &'static str) -> Result<String, RunError> {
     std::env::var(name).map_err(|_| by_hand(name))
 }
 
-fn by_hand(name: &str) -> Trouble {
-    Trouble::NotWhole(format!("{name} is not set; this command is started by `primacy run`"))
+fn by_hand(name: &str) -> RunError {
+    RunError::NotWhole(format!("{name} is not set; this command is started by `primacy run`"))
 }

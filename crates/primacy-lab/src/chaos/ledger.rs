@@ -9,8 +9,8 @@ use primacy_core::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::chaos::arm::ELECTION;
-use crate::chaos::notes::append;
-use primacy_testbed::trouble::Trouble;
+use crate::chaos::event_log::append;
+use primacy_testbed::run_error::RunError;
 
 /// The file of the accepted writes, in the order in which they were accepted.
 pub(crate) const LEDGER: &str = "ledger.jsonl";
@@ -103,11 +103,11 @@ impl Ledger {
     /// Opens the files of an arm, which are made if they are not there.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn open(dir: &Path, writer: Writer) -> Result<Self, Trouble> {
+    /// [`RunError::File`]
+    pub(crate) fn open(dir: &Path, writer: Writer) -> Result<Self, RunError> {
         let file = |name: &str| {
             let path = dir.join(name);
-            OpenOptions::new().create(true).append(true).open(&path).map_err(Trouble::file("open", &path))
+            OpenOptions::new().create(true).append(true).open(&path).map_err(RunError::file("open", &path))
         };
         let path = dir.join(FENCE);
         let fence = DurableFence::open_or_create(&path, ELECTION).map_err(failed(&path))?;
@@ -117,8 +117,8 @@ impl Ledger {
     /// Makes the fence, before a job needs it.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn make(dir: &Path) -> Result<(), Trouble> {
+    /// [`RunError::File`]
+    pub(crate) fn make(dir: &Path) -> Result<(), RunError> {
         let path = dir.join(FENCE);
         DurableFence::open_or_create(&path, ELECTION).map(|_| ()).map_err(failed(&path))
     }
@@ -127,14 +127,16 @@ impl Ledger {
     /// that was paused after its check writes like that.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn write(&mut self) -> Result<Outcome, Trouble> {
+    /// [`RunError::File`]
+    pub(crate) fn write(&mut self) -> Result<Outcome, RunError> {
         let Self { writer, fence, ledger, .. } = self;
         let wrote = fence.admit_and(FencingToken(writer.token), || {
             append(ledger, &Line { writer: writer.clone(), boot_ns: clock::now().as_nanos() })
         });
         match wrote {
-            Ok(wrote) => wrote.map(|()| Outcome::Accepted).map_err(Trouble::file("write", Path::new(LEDGER))),
+            Ok(wrote) => {
+                wrote.map(|()| Outcome::Accepted).map_err(RunError::file("write", Path::new(LEDGER)))
+            }
             Err(DurableFenceError::Stale(stale)) => {
                 self.tell(JobReport::Refused { highest: highest(&stale) })?;
                 Ok(Outcome::Refused)
@@ -146,18 +148,18 @@ impl Ledger {
     /// Adds to the journal.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn tell(&mut self, report: JobReport) -> Result<(), Trouble> {
+    /// [`RunError::File`]
+    pub(crate) fn tell(&mut self, report: JobReport) -> Result<(), RunError> {
         self.tell_of(clock::now(), report)
     }
 
     /// Adds to the journal a report of this time.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn tell_of(&mut self, at: Instant, report: JobReport) -> Result<(), Trouble> {
+    /// [`RunError::File`]
+    pub(crate) fn tell_of(&mut self, at: Instant, report: JobReport) -> Result<(), RunError> {
         let entry = Entry { writer: self.writer.clone(), boot_ns: at.as_nanos(), report };
-        append(&mut self.journal, &entry).map_err(Trouble::file("write", Path::new(JOURNAL)))
+        append(&mut self.journal, &entry).map_err(RunError::file("write", Path::new(JOURNAL)))
     }
 }
 
@@ -166,7 +168,7 @@ fn highest(stale: &primacy::fence::FenceError) -> u64 {
     highest.0
 }
 
-fn failed(path: &Path) -> impl FnOnce(DurableFenceError) -> Trouble {
+fn failed(path: &Path) -> impl FnOnce(DurableFenceError) -> RunError {
     let path: PathBuf = path.to_owned();
-    move |error| Trouble::File { doing: "use", path, error: std::io::Error::other(error.to_string()) }
+    move |error| RunError::File { doing: "use", path, error: std::io::Error::other(error.to_string()) }
 }

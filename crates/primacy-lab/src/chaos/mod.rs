@@ -4,12 +4,12 @@
 //! `cargo xtask chaos --minutes 1 --seed 7` builds `primacy` and runs this. It needs root, for network namespaces and small
 //! disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, which follows from the seed:
 //!
-//! 1. `schedule.rs` draws the faults with their times and targets; `make.rs` makes them, on the processes of `node.rs`, the
-//!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `faked.rs`.
+//! 1. `schedule.rs` draws the faults with their times and targets; `inject.rs` injects them, on the processes of `node.rs`, the
+//!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `fake_clock.rs`.
 //! 2. The job of every leader (`job.rs`) writes to a ledger that the project's own fence guards, and locks a file.
 //! 3. Where the nodes serve clients, `client/` sends requests to their etcd API, and writes down the answers; `replace.rs` has
 //!    voters replaced meanwhile.
-//! 4. When all is over, the judge (`judge/`) reads the files: the notes of the run, the JSON output of the nodes, the ledger,
+//! 4. When all is over, the judge (`judge/`) reads the files: the events of the run, the JSON output of the nodes, the ledger,
 //!    the journal of the jobs, and the clients' requests and answers.
 //!
 //! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its lease and that
@@ -23,17 +23,18 @@
 //! that a run must have is in `judge/coverage.rs`.
 
 mod arm;
+mod cleanup;
 mod client;
 mod clients;
 mod disk;
-mod faked;
+mod event_log;
+mod fake_clock;
 mod fault;
+mod inject;
 mod job;
 mod judge;
 mod ledger;
-mod make;
 mod node;
-mod notes;
 mod processes;
 mod replace;
 mod report;
@@ -42,7 +43,6 @@ mod schedule;
 mod server;
 mod session;
 mod stalls;
-mod sweep;
 mod tail;
 mod unkillable;
 
@@ -138,12 +138,12 @@ pub(crate) fn chaos(args: Chaos) -> ExitCode {
         Some(Verb::Job(job)) => job.run().map(|()| ExitCode::SUCCESS),
         Some(Verb::Client(client)) => client.run().map(|()| ExitCode::SUCCESS),
         Some(Verb::Clock) => {
-            faked::keep();
+            fake_clock::keep();
             Ok(ExitCode::SUCCESS)
         }
     };
-    outcome.unwrap_or_else(|trouble| {
-        eprintln!("primacy-lab chaos: {trouble}");
+    outcome.unwrap_or_else(|error| {
+        eprintln!("primacy-lab chaos: {error}");
         ExitCode::from(70)
     })
 }

@@ -11,12 +11,12 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::chaos::arm::{Arm, ELECTION};
-use crate::chaos::fault::Part;
-use crate::chaos::notes::{Note, Notebook, Sent};
+use crate::chaos::event_log::{EventLog, RunEvent, Sent};
+use crate::chaos::fault::NodeProcess;
 use crate::chaos::processes::{MARK, is_alive, is_marked, signal};
 use crate::chaos::tail::Tail;
 use crate::chaos::unkillable;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The folder of the nodes' output: a file for each incarnation.
 pub(crate) const TRACES: &str = "traces";
@@ -83,14 +83,14 @@ impl Node {
     /// Starts its next incarnation.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn begin(&mut self, arm: &Arm, notes: &mut Notebook) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn begin(&mut self, arm: &Arm, events: &mut EventLog) -> Result<(), RunError> {
         self.life += 1;
         self.restart_at = None;
         let start = &self.start;
         let trace = trace_path(&start.dir, &self.name, self.life);
-        let file = |path: &Path| File::create(path).map_err(Trouble::file("make", path));
-        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let file = |path: &Path| File::create(path).map_err(RunError::file("make", path));
+        let own = std::env::current_exe().map_err(RunError::file("find", Path::new("this program")))?;
         let mut command = match &start.namespace {
             Some(namespace) => {
                 let mut command = Command::new("ip");
@@ -126,9 +126,9 @@ impl Node {
         }
         command.env(MARK, &start.mark).env("PRIMACY_LOG", "warn,primacy::machine=debug");
         command.stdin(Stdio::null()).stdout(file(&trace.with_extension("out"))?).stderr(file(&trace)?);
-        let child = command.spawn().map_err(Trouble::file("start", &start.primacy))?;
+        let child = command.spawn().map_err(RunError::file("start", &start.primacy))?;
         let pid = Pid::from_child(&child).as_raw_nonzero().get();
-        notes.note(Note::Life { node: self.name.clone(), life: self.life, pid })?;
+        events.log(RunEvent::Incarnation { node: self.name.clone(), life: self.life, pid })?;
         self.child = Some(child);
         self.tail = Tail::new(trace);
         (self.guardian, self.job) = (None, None);
@@ -138,18 +138,18 @@ impl Node {
     /// Takes its end if it has ended, and reads its output meanwhile.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn look(&mut self, notes: &mut Notebook) -> Result<bool, Trouble> {
+    /// [`RunError`]
+    pub(crate) fn look(&mut self, events: &mut EventLog) -> Result<bool, RunError> {
         for told in self.tail.lines() {
             self.hear(&told);
         }
         let Some(child) = &mut self.child else { return Ok(false) };
-        let Some(status) = child.try_wait().map_err(Trouble::file("wait for", &self.start.primacy))? else {
+        let Some(status) = child.try_wait().map_err(RunError::file("wait for", &self.start.primacy))? else {
             return Ok(false);
         };
         let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(-1);
         self.child = None;
-        notes.note(Note::Ended { node: self.name.clone(), life: self.life, code })?;
+        events.log(RunEvent::Ended { node: self.name.clone(), life: self.life, code })?;
         Ok(true)
     }
 
@@ -169,24 +169,29 @@ impl Node {
     }
 
     /// The process of this part, where it is known.
-    pub(crate) fn pid(&self, part: Part) -> Option<Pid> {
+    pub(crate) fn pid(&self, part: NodeProcess) -> Option<Pid> {
         match part {
-            Part::Supervisor => self.child.as_ref().map(Pid::from_child),
-            Part::Guardian => self.guardian.filter(|_| self.is_up()),
-            Part::Job => self.job.filter(|_| self.is_up()),
+            NodeProcess::Supervisor => self.child.as_ref().map(Pid::from_child),
+            NodeProcess::Guardian => self.guardian.filter(|_| self.is_up()),
+            NodeProcess::Job => self.job.filter(|_| self.is_up()),
         }
     }
 
     /// Sends a signal, and notes it with the time right before; returns whether a living process got it.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn send(&self, part: Part, sent: Sent, notes: &mut Notebook) -> Result<bool, Trouble> {
+    /// [`RunError`]
+    pub(crate) fn send(
+        &self,
+        part: NodeProcess,
+        sent: Sent,
+        events: &mut EventLog,
+    ) -> Result<bool, RunError> {
         let Some(pid) = self.pid(part) else { return Ok(false) };
         let there = match part {
             // A child keeps its number until its end is taken.
-            Part::Supervisor => is_alive(pid),
-            Part::Guardian | Part::Job => is_marked(pid, &self.start.mark),
+            NodeProcess::Supervisor => is_alive(pid),
+            NodeProcess::Guardian | NodeProcess::Job => is_marked(pid, &self.start.mark),
         };
         if !there {
             return Ok(false);
@@ -194,14 +199,14 @@ impl Node {
         let before = clock::now().as_nanos();
         let got = signal(pid, sent.signal())?;
         if got {
-            notes.note_at(before, self.signalled(part, sent))?;
+            events.log_at(before, self.signalled(part, sent))?;
         }
         Ok(got)
     }
 
-    /// The note that this part of the node got a signal.
-    pub(crate) fn signalled(&self, part: Part, sent: Sent) -> Note {
-        Note::Signal { node: self.name.clone(), life: self.life, part, signal: sent }
+    /// The event that this part of the node got a signal.
+    pub(crate) fn signalled(&self, part: NodeProcess, sent: Sent) -> RunEvent {
+        RunEvent::Signal { node: self.name.clone(), life: self.life, part, signal: sent }
     }
 
     /// Starts it again after this long, unless that is settled already.

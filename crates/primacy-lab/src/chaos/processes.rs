@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use primacy_testbed::table;
 pub(crate) use primacy_testbed::table::is_alive;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that marks all that a run starts: the run's process, the arm, and the node.
@@ -34,12 +34,12 @@ pub(crate) fn is_marked(pid: Pid, mark: &str) -> bool {
 /// Sends a signal to a process that may be gone; returns whether it was there.
 ///
 /// # Errors
-/// [`Trouble::Program`] if the system refuses it.
-pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<bool, Trouble> {
+/// [`RunError::Program`] if the system refuses it.
+pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<bool, RunError> {
     match kill_process(pid, signal) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::SRCH) => Ok(false),
-        Err(error) => Err(Trouble::Program {
+        Err(error) => Err(RunError::Program {
             line: format!("kill -{} {}", signal.as_raw(), pid.as_raw_nonzero()),
             said: error.to_string(),
         }),

@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::chaos::arm::ELECTION;
-use crate::chaos::faked::PRELOAD;
-use crate::chaos::fault::{Kind, Part};
-use crate::chaos::make::{DISOBEYED, END_MAX};
+use crate::chaos::event_log::{RunEvent, Sent};
+use crate::chaos::fake_clock::PRELOAD;
+use crate::chaos::fault::{Kind, NodeProcess};
+use crate::chaos::inject::{DISOBEYED, END_MAX};
 use crate::chaos::node::{Node, Start};
-use crate::chaos::notes::{Note, Sent};
 use crate::chaos::processes::{MARK, end_marked};
 use crate::chaos::run::{ArmRun, mark};
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The time that the command itself waits, before it is given at another node.
 const WAIT: &str = "10s";
@@ -62,8 +62,8 @@ impl ArmRun {
     /// stays: its clock is that of its name.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn begin_replacing(&mut self, step: u32, node: usize, detail: u64) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn begin_replacing(&mut self, step: u32, node: usize, detail: u64) -> Result<(), RunError> {
         let is_faked = |node: usize| self.nodes[node].start.env.iter().any(|(name, _)| name == PRELOAD);
         let place = if is_faked(node) { self.other(node, detail) } else { node };
         let replaced: u32 = self.nodes.iter().map(|node| node.start.generation).sum();
@@ -86,7 +86,7 @@ impl ArmRun {
             ..old.clone()
         };
         let mut new = Node::new(&name, start);
-        new.begin(&self.plan.arm, &mut self.notes)?;
+        new.begin(&self.plan.arm, &mut self.events)?;
         let (said, again_at) = ("it was not asked for yet".to_owned(), Instant::now());
         self.replacing = Some(Replacing {
             step,
@@ -104,18 +104,18 @@ impl ArmRun {
     /// Goes on with the replacement.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn go_on_replacing(&mut self) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn go_on_replacing(&mut self) -> Result<(), RunError> {
         self.take_leaving()?;
         let Some(mut replacing) = self.replacing.take() else { return Ok(()) };
-        if replacing.new.look(&mut self.notes)? {
+        if replacing.new.look(&mut self.events)? {
             replacing.new.restart_after(AGAIN_AFTER);
         }
         if replacing.new.restart_at.is_some_and(|at| Instant::now() >= at) {
-            replacing.new.begin(&self.plan.arm, &mut self.notes)?;
+            replacing.new.begin(&self.plan.arm, &mut self.events)?;
         }
         if let Some(mut command) = replacing.command.take() {
-            let failed = |error: std::io::Error| Trouble::Program {
+            let failed = |error: std::io::Error| RunError::Program {
                 line: "primacy member replace".into(),
                 said: error.to_string(),
             };
@@ -130,7 +130,7 @@ impl ArmRun {
                     replacing.said = format!("`primacy member replace` ended with {status}: {}", said.trim());
                     if !status.code().is_some_and(|code| DISOBEYED.contains(&code)) {
                         let (step, what) = (replacing.step, replacing.said.clone());
-                        self.notes.note(Note::Failed { step, what })?;
+                        self.events.log(RunEvent::Failed { step, what })?;
                     }
                     replacing.asked = (replacing.asked + 1) % (self.nodes.len() + 1);
                     replacing.again_at = Instant::now() + AGAIN_AFTER;
@@ -150,7 +150,7 @@ impl ArmRun {
 
     /// Gives the command at a node that stays, or at the new one: where there is one voter, the old node may have ended before it heard
     /// that it has been replaced, and no node tells it later.
-    fn ask_to_replace(&self, replacing: &mut Replacing) -> Result<Child, Trouble> {
+    fn ask_to_replace(&self, replacing: &mut Replacing) -> Result<Child, RunError> {
         if replacing.asked == replacing.place && self.nodes.len() > 1 {
             replacing.asked += 1;
         }
@@ -162,36 +162,36 @@ impl ArmRun {
         command.args(["--node", &asked.name, "--state-dir"]).arg(&asked.start.state);
         command.env(MARK, format!("{}=operator", mark(&self.plan.arm)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().map_err(Trouble::file("start", &old.start.primacy))
+        command.spawn().map_err(RunError::file("start", &old.start.primacy))
     }
 
     /// The voters have changed: the new node is one of the nodes, and the old one is terminated.
-    fn leave_place(&mut self, replacing: Replacing) -> Result<(), Trouble> {
+    fn leave_place(&mut self, replacing: Replacing) -> Result<(), RunError> {
         let Replacing { step, place, new, .. } = replacing;
         let node = std::mem::replace(&mut self.nodes[place], new);
-        node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+        node.send(NodeProcess::Supervisor, Sent::Terminate, &mut self.events)?;
         self.leaving.push(Leaving { node, until: Instant::now() + END_MAX });
-        self.notes.note(Note::Took { step, kind: Kind::ReplaceVoter })
+        self.events.log(RunEvent::Took { step, kind: Kind::ReplaceVoter })
     }
 
     /// Takes the ends of nodes that were replaced, and throws away their disks.
-    fn take_leaving(&mut self) -> Result<(), Trouble> {
+    fn take_leaving(&mut self) -> Result<(), RunError> {
         for mut leaving in std::mem::take(&mut self.leaving) {
             let Leaving { node, until } = &mut leaving;
-            node.look(&mut self.notes)?;
+            node.look(&mut self.events)?;
             if !node.is_up() {
                 // Its machine is switched off, with all processes that were left on it.
                 if end_marked(&node.start.mark) > 0 {
-                    return Err(Trouble::NotWhole(format!("a process of {} could not be ended", node.name)));
+                    return Err(RunError::NotWhole(format!("a process of {} could not be ended", node.name)));
                 }
                 remove(&node.start.state)?;
-                self.notes.note(Note::Left { node: node.name.clone() })?;
+                self.events.log(RunEvent::Left { node: node.name.clone() })?;
                 continue;
             }
             if Instant::now() >= *until {
                 let what = format!("{} did not end within {END_MAX:?} of SIGTERM", node.name);
-                self.notes.note(Note::Stuck { step: 0, what })?;
-                node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+                self.events.log(RunEvent::Stuck { step: 0, what })?;
+                node.send(NodeProcess::Supervisor, Sent::Kill, &mut self.events)?;
                 *until = Instant::now() + END_MAX;
             }
             self.leaving.push(leaving);
@@ -206,9 +206,9 @@ impl ArmRun {
     }
 }
 
-fn remove(state: &Path) -> Result<(), Trouble> {
+fn remove(state: &Path) -> Result<(), RunError> {
     match std::fs::remove_dir_all(state) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(Trouble::file("remove", state)),
+        removed => removed.map_err(RunError::file("remove", state)),
     }
 }

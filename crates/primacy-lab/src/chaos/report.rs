@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::chaos::fault::{KINDS, Kind};
-use crate::chaos::judge::{ClientTally, Excused, Row, Stalled, Verdict};
+use crate::chaos::judge::{ClientTally, Exempted, FaultResult, Stalled, Verdict};
 
 /// The number of findings of an arm that are printed; the files have them all.
 const FINDINGS_MAX: usize = 20;
@@ -202,37 +202,37 @@ fn share(stalled: Option<Stalled>) -> String {
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }
 
-fn excused(excused: Excused) -> String {
-    let Excused { count, total_ns, longest_ns } = excused;
+fn excused(excused: Exempted) -> String {
+    let Exempted { count, total_ns, longest_ns } = excused;
     if count == 0 {
         return "0".to_owned();
     }
     format!("{count}, {} / {}", total_ns / 1_000_000, longest_ns / 1_000_000)
 }
 
-fn made(row: &Row) -> u64 {
+fn made(row: &FaultResult) -> u64 {
     match row {
-        Row::Made { took, .. } => *took as u64,
-        Row::NotRun { .. } | Row::NotApplicable => 0,
+        FaultResult::Made { took, .. } => *took as u64,
+        FaultResult::NotRun { .. } | FaultResult::NotApplicable => 0,
     }
 }
 
 fn cell(verdict: &Verdict, kind: Kind) -> String {
     match verdict.faults.get(&kind) {
-        Some(Row::Made { took, .. }) if kind == Kind::FakedClock => format!("{took} lives"),
-        Some(Row::Made { planned, took: 0, .. }) => format!("0 of {planned}"),
-        Some(Row::Made { planned, took, median_ns, longest_ns }) => {
+        Some(FaultResult::Made { took, .. }) if kind == Kind::FakedClock => format!("{took} lives"),
+        Some(FaultResult::Made { planned, took: 0, .. }) => format!("0 of {planned}"),
+        Some(FaultResult::Made { planned, took, median_ns, longest_ns }) => {
             format!("{took} of {planned}: {} / {}", median_ns / 1_000_000, longest_ns / 1_000_000)
         }
-        Some(Row::NotRun { .. }) => "NOT RUN".to_owned(),
-        Some(Row::NotApplicable) | None => "n/a".to_owned(),
+        Some(FaultResult::NotRun { .. }) => "NOT RUN".to_owned(),
+        Some(FaultResult::NotApplicable) | None => "n/a".to_owned(),
     }
 }
 
 fn not_run(verdicts: &[Verdict]) -> Vec<(Kind, String)> {
     let mut reasons = Vec::new();
     for (kind, row) in verdicts.iter().flat_map(|verdict| &verdict.faults) {
-        if let Row::NotRun { reason } = row {
+        if let FaultResult::NotRun { reason } = row {
             reasons.push((*kind, reason.clone()));
         }
     }
@@ -313,7 +313,7 @@ mod tests {
         let passed = verdict();
         assert_eq!(outcome(&[passed]), Outcome::Passed);
         let mut not_run = verdict();
-        not_run.faults.insert(Kind::FakedClock, Row::NotRun { reason: "no library".into() });
+        not_run.faults.insert(Kind::FakedClock, FaultResult::NotRun { reason: "no library".into() });
         let passed = verdict();
         assert_eq!(outcome(&[passed, not_run.clone()]), Outcome::NotRun);
         assert!(text(1, &[not_run.clone()]).contains("NOT RUN: faked clock, all along: no library\n"));

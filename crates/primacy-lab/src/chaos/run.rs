@@ -11,12 +11,12 @@ use primacy_core::rng::Rng;
 use crate::chaos::arm::{Arm, Held, STORE_VARIABLE};
 use crate::chaos::clients::Beside;
 use crate::chaos::disk::SmallDisk;
-use crate::chaos::faked::FakedClock;
-use crate::chaos::fault::{Kind, Part};
+use crate::chaos::event_log::{EventLog, RunEvent, Sent};
+use crate::chaos::fake_clock::FakedClock;
+use crate::chaos::fault::{Kind, NodeProcess};
+use crate::chaos::inject::Verb;
 use crate::chaos::ledger::{LEDGER, Ledger};
-use crate::chaos::make::Verb;
 use crate::chaos::node::{Node, Start, TRACES};
-use crate::chaos::notes::{Note, Notebook, Sent};
 use crate::chaos::processes::{LOOK_INTERVAL, end_marked};
 use crate::chaos::replace::{Leaving, Replacing};
 use crate::chaos::schedule::{Schedule, seed_of};
@@ -24,7 +24,7 @@ use crate::chaos::server::Store;
 use crate::chaos::tail::Tail;
 use crate::chaos::unkillable;
 use primacy_testbed::network::Network;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The greatest age of the last write of a leader that counts as working.
 const WORKS: Duration = Duration::from_millis(300);
@@ -77,7 +77,7 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct ArmRun {
     pub(crate) plan: Plan,
-    pub(crate) notes: Notebook,
+    pub(crate) events: EventLog,
     pub(crate) nodes: Vec<Node>,
     /// The voter that is being replaced, and the nodes that were.
     pub(crate) replacing: Option<Replacing>,
@@ -106,8 +106,8 @@ pub(crate) struct ArmRun {
 /// Runs the arm until its time is over or it is stopped. All that was started is gone afterwards.
 ///
 /// # Errors
-/// [`Trouble`] where the run itself could not go on.
-pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
+/// [`RunError`] where the run itself could not go on.
+pub(crate) fn run(plan: Plan) -> Result<(), RunError> {
     let (mark, dir) = (mark(&plan.arm), plan.dir.clone());
     let outcome = ArmRun::new(plan).and_then(|mut arm_run| {
         let played = arm_run.play();
@@ -118,7 +118,7 @@ pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
     // Also of a run that could not be set up.
     match end_marked(&mark) {
         0 => outcome,
-        left => outcome.and(Err(Trouble::NotWhole(format!("{left} process(es) could not be ended")))),
+        left => outcome.and(Err(RunError::NotWhole(format!("{left} process(es) could not be ended")))),
     }
 }
 
@@ -128,12 +128,12 @@ pub(crate) fn mark(arm: &Arm) -> String {
 }
 
 impl ArmRun {
-    fn new(mut plan: Plan) -> Result<Self, Trouble> {
+    fn new(mut plan: Plan) -> Result<Self, RunError> {
         let (arm, dir) = (plan.arm, plan.dir.clone());
         let mut rng = Rng::new(seed_of(plan.seed, arm.name).wrapping_add(1));
         for folder in [TRACES, "state", "store"] {
             let path = dir.join(folder);
-            std::fs::create_dir_all(&path).map_err(Trouble::file("make", &path))?;
+            std::fs::create_dir_all(&path).map_err(RunError::file("make", &path))?;
         }
         Ledger::make(&dir)?;
         if arm.unkillable {
@@ -145,14 +145,14 @@ impl ArmRun {
         let faked = match arm.knows(Kind::FakedClock).then(|| FakedClock::start(fast)) {
             None => None,
             Some(Ok(faked)) => Some(faked),
-            Some(Err(trouble)) => {
-                plan.not_run.push((Kind::FakedClock, trouble.to_string()));
+            Some(Err(error)) => {
+                plan.not_run.push((Kind::FakedClock, error.to_string()));
                 None
             }
         };
         let names = arm.node_names();
-        let mut notes = Notebook::open(&dir)?;
-        notes.note(Note::Run {
+        let mut events = EventLog::open(&dir)?;
+        events.log(RunEvent::Run {
             arm: arm.name.to_owned(),
             seed: plan.seed,
             not_run: plan.not_run.clone(),
@@ -176,7 +176,7 @@ impl ArmRun {
         let (stopped, cuts, full) = (Vec::new(), Vec::new(), false);
         Ok(Self {
             plan,
-            notes,
+            events,
             nodes,
             replacing: None,
             leaving: Vec::new(),
@@ -196,10 +196,10 @@ impl ArmRun {
         })
     }
 
-    fn play(&mut self) -> Result<(), Trouble> {
+    fn play(&mut self) -> Result<(), RunError> {
         self.begin_clients()?;
         for index in 0..self.nodes.len() {
-            self.nodes[index].begin(&self.plan.arm, &mut self.notes)?;
+            self.nodes[index].begin(&self.plan.arm, &mut self.events)?;
         }
         let not_run: Vec<Kind> = self.plan.not_run.iter().map(|(kind, _)| *kind).collect();
         let mut schedule = Schedule::new(self.plan.arm, self.plan.seed, &not_run);
@@ -242,8 +242,8 @@ impl ArmRun {
     /// Lets time pass, and keeps the nodes going meanwhile.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn pause(&mut self, time: Duration) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn pause(&mut self, time: Duration) -> Result<(), RunError> {
         let until = Instant::now() + time;
         loop {
             self.turn()?;
@@ -256,9 +256,9 @@ impl ArmRun {
     }
 
     /// Takes ends, starts again what is due, and reads new output.
-    pub(crate) fn turn(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn turn(&mut self) -> Result<(), RunError> {
         for index in 0..self.nodes.len() {
-            if self.nodes[index].look(&mut self.notes)? {
+            if self.nodes[index].look(&mut self.events)? {
                 // With two nodes away the third one would lose the lead, whatever its job does.
                 let is_long = self.rng.up_to(4) == 0 && !self.plan.arm.unkillable;
                 let most = if is_long { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
@@ -267,7 +267,7 @@ impl ArmRun {
             }
             let node = &mut self.nodes[index];
             if node.restart_at.is_some_and(|at| Instant::now() >= at) {
-                node.begin(&self.plan.arm, &mut self.notes)?;
+                node.begin(&self.plan.arm, &mut self.events)?;
             }
         }
         self.go_on_replacing()?;
@@ -291,11 +291,11 @@ impl ArmRun {
         Ok(())
     }
 
-    fn read_clock(&mut self) -> Result<(), Trouble> {
+    fn read_clock(&mut self) -> Result<(), RunError> {
         let Some(faked) = &mut self.faked else { return Ok(()) };
         let reading = faked.read()?;
-        let note = Note::Clock { faked_ns: reading.faked_ns, within_ns: reading.within_ns };
-        self.notes.note_at(reading.true_ns, note)
+        let event = RunEvent::Clock { faked_ns: reading.faked_ns, within_ns: reading.within_ns };
+        self.events.log_at(reading.true_ns, event)
     }
 
     /// The node that wrote last; before the first write, the first.
@@ -304,7 +304,7 @@ impl ArmRun {
     }
 
     /// Waits until every node is up and a leader works, and notes that, or that it does not come to that.
-    fn settle(&mut self, step: u32) -> Result<bool, Trouble> {
+    fn settle(&mut self, step: u32) -> Result<bool, RunError> {
         let patience = PATIENCE_LEASES * self.plan.arm.lease;
         let until = Instant::now() + patience;
         // The last fault must have had its effect, or the writes before it would be taken for writes after it.
@@ -316,7 +316,7 @@ impl ArmRun {
             let up = self.nodes.iter().all(Node::is_up);
             let replaced = self.replacing.is_none() && self.leaving.is_empty();
             if works && up && replaced {
-                self.notes.note(Note::Well { step })?;
+                self.events.log(RunEvent::Well { step })?;
                 return Ok(true);
             }
             if self.plan.stop.load(Ordering::Relaxed) {
@@ -336,7 +336,7 @@ impl ArmRun {
                         format!("no leader works, {patience:?} after all was healed; not up: {missing:?}")
                     }
                 };
-                self.notes.note(Note::Stuck { step, what })?;
+                self.events.log(RunEvent::Stuck { step, what })?;
                 return Ok(false);
             }
             std::thread::sleep(LOOK_INTERVAL);
@@ -344,12 +344,12 @@ impl ArmRun {
     }
 
     /// Ends all nodes in order, and lets the operator's commands end; then kills all that is left.
-    fn end(&mut self) -> Result<(), Trouble> {
+    fn end(&mut self) -> Result<(), RunError> {
         // Also a replacement that was not done in time, and nodes that have not ended yet.
         self.nodes.extend(self.replacing.take().map(|replacing| replacing.new));
         self.nodes.extend(std::mem::take(&mut self.leaving).into_iter().map(|leaving| leaving.node));
         for node in &self.nodes {
-            node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+            node.send(NodeProcess::Supervisor, Sent::Terminate, &mut self.events)?;
         }
         if self.plan.arm.unkillable {
             // The others are gone, and alone a leader cannot keep its lead for as long as its job may live.
@@ -358,7 +358,7 @@ impl ArmRun {
         let until = Instant::now() + FAREWELL;
         while (self.nodes.iter().any(Node::is_up) || !self.verbs.is_empty()) && Instant::now() < until {
             for node in &mut self.nodes {
-                node.look(&mut self.notes)?;
+                node.look(&mut self.events)?;
             }
             // A command whose node is gone waits for no answer.
             self.take_verbs()?;
@@ -368,16 +368,16 @@ impl ArmRun {
             self.nodes.iter().filter(|node| node.is_up()).map(|node| node.name.clone()).collect();
         if !late.is_empty() {
             let what = format!("{late:?} did not end within {FAREWELL:?} of SIGTERM");
-            self.notes.note(Note::Stuck { step: 0, what })?;
+            self.events.log(RunEvent::Stuck { step: 0, what })?;
         }
         self.leave_verbs(FAREWELL)?;
         for node in &self.nodes {
-            node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+            node.send(NodeProcess::Supervisor, Sent::Kill, &mut self.events)?;
         }
         // Processes that cannot be ended are looked for once more when all is over.
         let _ = end_marked(&mark(&self.plan.arm));
         self.read_clock()?;
-        self.notes.note(Note::End)
+        self.events.log(RunEvent::End)
     }
 }
 
@@ -405,7 +405,7 @@ fn start(
 }
 
 /// The disk of the store, where there is one.
-fn disk(plan: &Plan) -> Result<Option<SmallDisk>, Trouble> {
+fn disk(plan: &Plan) -> Result<Option<SmallDisk>, RunError> {
     let made = plan.arm.knows(Kind::FullDisk) && plan.not_run.iter().all(|(kind, _)| *kind != Kind::FullDisk);
     made.then(|| SmallDisk::mount(&plan.dir.join("store"), DISK_KIB)).transpose()
 }

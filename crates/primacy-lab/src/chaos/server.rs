@@ -16,7 +16,7 @@ use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
 
 use crate::chaos::fault::Kind;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The kind of server, and the way in which it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ impl Store {
     /// Starts it, for so many nodes.
     ///
     /// # Errors
-    /// [`Trouble`] if it cannot be started.
-    pub(crate) fn start(make: Make, nodes: usize) -> Result<Self, Trouble> {
-        let failed = |said: String| Trouble::Program { line: format!("the server of {make:?}"), said };
+    /// [`RunError`] if it cannot be started.
+    pub(crate) fn start(make: Make, nodes: usize) -> Result<Self, RunError> {
+        let failed = |said: String| RunError::Program { line: format!("the server of {make:?}"), said };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| failed(error.to_string()))?;
         let server = runtime.block_on(Running::start(make)).map_err(failed)?;

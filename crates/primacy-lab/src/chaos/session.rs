@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::chaos::arm::{ARMS, Arm};
+use crate::chaos::cleanup::{KEEP, sweep, unmount_below};
 use crate::chaos::disk::SmallDisk;
 use crate::chaos::fault::Kind;
 use crate::chaos::judge::{Verdict, judge};
@@ -16,10 +17,9 @@ use crate::chaos::processes::LOOK_INTERVAL;
 use crate::chaos::report::Outcome;
 use crate::chaos::run::{Plan, Progress, run as run_arm};
 use crate::chaos::stalls::Watch;
-use crate::chaos::sweep::{KEEP, sweep, unmount_below};
 use crate::chaos::{Options, report};
 use primacy_testbed::network::{self, PREFIX};
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The interval between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
@@ -37,34 +37,34 @@ struct Running {
     arm: Arm,
     dir: PathBuf,
     progress: Arc<Progress>,
-    thread: JoinHandle<Result<(), Trouble>>,
+    thread: JoinHandle<Result<(), RunError>>,
 }
 
 /// Runs all arms, and judges them.
 ///
 /// # Errors
-/// [`Trouble`] where the run could not begin.
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
+/// [`RunError`] where the run could not begin.
+pub(crate) fn run(options: &Options) -> Result<ExitCode, RunError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(not_run("it needs root, for network namespaces, nftables and mounts; run it as root"));
     }
-    if let Err(trouble) = network::probe() {
-        return Ok(not_run(&format!("this machine has no network namespaces with nftables: {trouble}")));
+    if let Err(error) = network::probe() {
+        return Ok(not_run(&format!("this machine has no network namespaces with nftables: {error}")));
     }
-    fs::create_dir_all(&options.dir).map_err(Trouble::file("make", &options.dir))?;
-    let base = fs::canonicalize(&options.dir).map_err(Trouble::file("use", &options.dir))?;
+    fs::create_dir_all(&options.dir).map_err(RunError::file("make", &options.dir))?;
+    let base = fs::canonicalize(&options.dir).map_err(RunError::file("use", &options.dir))?;
     for swept in sweep(&base)? {
         eprintln!("primacy-lab chaos: removed what an earlier run had left: {swept}");
     }
     let seed = options.seed.unwrap_or_else(seed_of_now);
-    let primacy = fs::canonicalize(&options.primacy).map_err(Trouble::file("find", &options.primacy))?;
+    let primacy = fs::canonicalize(&options.primacy).map_err(RunError::file("find", &options.primacy))?;
     let dir = base.join(format!("{PREFIX}{}", std::process::id()));
-    fs::create_dir(&dir).map_err(Trouble::file("make", &dir))?;
+    fs::create_dir(&dir).map_err(RunError::file("make", &dir))?;
     eprintln!("primacy-lab chaos: seed {seed}, {} minute(s), in {}", options.minutes, dir.display());
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(Trouble::file("listen for signals of", &dir))?;
+            .map_err(RunError::file("listen for signals of", &dir))?;
     }
     let watch = Watch::start(&dir)?;
     let running = start(options, seed, &primacy, &dir, &stop)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     let bad = matches!(report::outcome(&verdicts), Outcome::Broken | Outcome::NotMet);
     if bad || troubled {
         let again = command_line(options, seed);
-        fs::write(dir.join(KEEP), format!("{again}\n")).map_err(Trouble::file("write", &dir))?;
+        fs::write(dir.join(KEEP), format!("{again}\n")).map_err(RunError::file("write", &dir))?;
         eprintln!(
             "primacy-lab chaos: all files are kept in {}\nThe same schedule again: {again}",
             dir.display()
@@ -83,11 +83,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
         return Ok(if bad { code } else { ExitCode::from(TROUBLE) });
     }
     if options.keep {
-        fs::write(dir.join(KEEP), "asked for\n").map_err(Trouble::file("write", &dir))?;
+        fs::write(dir.join(KEEP), "asked for\n").map_err(RunError::file("write", &dir))?;
         eprintln!("primacy-lab chaos: all files are in {}", dir.display());
     } else {
         unmount_below(&dir)?;
-        fs::remove_dir_all(&dir).map_err(Trouble::file("remove", &dir))?;
+        fs::remove_dir_all(&dir).map_err(RunError::file("remove", &dir))?;
     }
     Ok(code)
 }
@@ -109,7 +109,7 @@ fn start(
     primacy: &Path,
     dir: &Path,
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<Running>, Trouble> {
+) -> Result<Vec<Running>, RunError> {
     let not_run = cannot(dir);
     let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     let arms = match options.arm.is_empty() {
@@ -119,7 +119,7 @@ fn start(
     let mut running = Vec::new();
     for arm in arms {
         let dir = dir.join(arm.name);
-        fs::create_dir(&dir).map_err(Trouble::file("make", &dir))?;
+        fs::create_dir(&dir).map_err(RunError::file("make", &dir))?;
         let progress = Arc::<Progress>::default();
         let plan = Plan {
             arm,
@@ -142,8 +142,8 @@ fn cannot(dir: &Path) -> Vec<(Kind, String)> {
     let mut not_run = Vec::new();
     let full =
         SmallDisk::mount(&dir.join("probe"), 64).and_then(|disk| disk.fill().and_then(|()| disk.free()));
-    if let Err(trouble) = full {
-        not_run.push((Kind::FullDisk, trouble.to_string()));
+    if let Err(error) = full {
+        not_run.push((Kind::FullDisk, error.to_string()));
     }
     not_run
 }
@@ -161,8 +161,8 @@ fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdic
         }
     }
     let (mut verdicts, mut troubled) = (Vec::new(), false);
-    if let Err(trouble) = watch.end() {
-        eprintln!("primacy-lab chaos: stalls of the machine cannot be told from mistakes: {trouble}");
+    if let Err(error) = watch.end() {
+        eprintln!("primacy-lab chaos: stalls of the machine cannot be told from mistakes: {error}");
         troubled = true;
     }
     if stop.load(Ordering::Relaxed) {
@@ -173,15 +173,15 @@ fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdic
         let ran = arm
             .thread
             .join()
-            .unwrap_or_else(|_| Err(Trouble::NotWhole("the run of the arm has panicked".into())));
-        if let Err(trouble) = ran {
-            eprintln!("primacy-lab chaos: the arm {name} could not go on: {trouble}");
+            .unwrap_or_else(|_| Err(RunError::NotWhole("the run of the arm has panicked".into())));
+        if let Err(error) = ran {
+            eprintln!("primacy-lab chaos: the arm {name} could not go on: {error}");
             troubled = true;
         }
         match judge(&arm.dir) {
             Ok(verdict) => verdicts.push(verdict),
-            Err(trouble) => {
-                eprintln!("primacy-lab chaos: the arm {name} cannot be judged: {trouble}");
+            Err(error) => {
+                eprintln!("primacy-lab chaos: the arm {name} cannot be judged: {error}");
                 troubled = true;
             }
         }
@@ -200,8 +200,8 @@ impl Running {
 /// Judges the directory of a run, or of one arm, again.
 ///
 /// # Errors
-/// [`Trouble`] if it cannot be read.
-pub(crate) fn judge_again(dir: &Path, json: bool) -> Result<ExitCode, Trouble> {
+/// [`RunError`] if it cannot be read.
+pub(crate) fn judge_again(dir: &Path, json: bool) -> Result<ExitCode, RunError> {
     let dirs: Vec<PathBuf> = ARMS.iter().map(|arm| dir.join(arm.name)).filter(|dir| dir.is_dir()).collect();
     let dirs = if dirs.is_empty() { vec![dir.to_owned()] } else { dirs };
     let verdicts = dirs.iter().map(|dir| judge(dir)).collect::<Result<Vec<_>, _>>()?;

@@ -14,9 +14,9 @@ use primacy_core::Instant;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::chaos::notes::append;
+use crate::chaos::event_log::append;
 use crate::chaos::processes::MARK;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The file of a run with all stalls.
 pub(crate) const STALLS: &str = "stalls.jsonl";
@@ -33,7 +33,7 @@ pub(crate) const STALL_MIN: Duration = Duration::from_millis(20);
 /// A part of the machine that can stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
+pub(crate) enum StalledResource {
     /// A processor ran nothing that was due on it. Files of runs that watched no disk have no such field.
     #[default]
     Processor,
@@ -46,7 +46,7 @@ pub(crate) enum Part {
 pub(crate) struct Stall {
     /// The part.
     #[serde(default)]
-    pub(crate) of: Part,
+    pub(crate) of: StalledResource,
     /// Its end.
     pub(crate) boot_ns: u64,
     /// Its length.
@@ -77,10 +77,10 @@ impl Watch {
     /// disk is not watched, and that is written down.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn start(dir: &Path) -> Result<Self, Trouble> {
+    /// [`RunError`]
+    pub(crate) fn start(dir: &Path) -> Result<Self, RunError> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let own = std::env::current_exe().map_err(RunError::file("find", Path::new("this program")))?;
         let mut watch = Self { children: Vec::new() };
         for processor in 0..processors {
             let mut command = Command::new("taskset");
@@ -88,7 +88,7 @@ impl Watch {
             watch.add(command)?;
         }
         let path = dir.join(PROBE);
-        std::fs::write(&path, Block([1; BLOCK]).0).map_err(Trouble::file("write", &path))?;
+        std::fs::write(&path, Block([1; BLOCK]).0).map_err(RunError::file("write", &path))?;
         let disk = match Probe::open(dir).and_then(|mut probe| probe.read()) {
             Ok(_) => DiskWatch::Watched,
             Err(error) => DiskWatch::NotWatched {
@@ -102,14 +102,14 @@ impl Watch {
         }
         let path = dir.join(DISK_WATCH);
         let written = File::create_new(&path).and_then(|mut file| append(&mut file, &disk));
-        written.map_err(Trouble::file("write", &path))?;
+        written.map_err(RunError::file("write", &path))?;
         Ok(watch)
     }
 
-    fn add(&mut self, mut command: Command) -> Result<(), Trouble> {
+    fn add(&mut self, mut command: Command) -> Result<(), RunError> {
         command.env(MARK, format!("{}/stalls", std::process::id())).stdin(Stdio::null());
         let program = command.get_program().to_owned();
-        self.children.push(command.spawn().map_err(Trouble::file("start", Path::new(&program)))?);
+        self.children.push(command.spawn().map_err(RunError::file("start", Path::new(&program)))?);
         Ok(())
     }
 }
@@ -118,11 +118,13 @@ impl Watch {
     /// Ends it.
     ///
     /// # Errors
-    /// [`Trouble`] if a process of it had ended before: then that processor, or the disk, was not watched.
-    pub(crate) fn end(mut self) -> Result<(), Trouble> {
+    /// [`RunError`] if a process of it had ended before: then that processor, or the disk, was not watched.
+    pub(crate) fn end(mut self) -> Result<(), RunError> {
         for child in &mut self.children {
-            if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("a watch")))? {
-                return Err(Trouble::NotWhole(format!(
+            if let Some(status) =
+                child.try_wait().map_err(RunError::file("wait for", Path::new("a watch")))?
+            {
+                return Err(RunError::NotWhole(format!(
                     "the watch of a processor or of the disk had ended: {status}"
                 )));
             }
@@ -171,22 +173,22 @@ impl Probe {
 /// Watches the disk, or the processor that this process is bound to, until it is killed.
 ///
 /// # Errors
-/// [`Trouble`]
-pub(crate) fn watch(dir: &Path, disk: bool) -> Result<(), Trouble> {
+/// [`RunError`]
+pub(crate) fn watch(dir: &Path, disk: bool) -> Result<(), RunError> {
     let path = dir.join(STALLS);
     let file =
-        OpenOptions::new().create(true).append(true).open(&path).map_err(Trouble::file("open", &path))?;
+        OpenOptions::new().create(true).append(true).open(&path).map_err(RunError::file("open", &path))?;
     // A disk that stalls must not hold up the watch where it writes.
     let (tell, told) = channel();
     let written = std::thread::spawn(move || write(file, &told));
     if disk {
         let probe = dir.join(PROBE);
-        watch_disk(dir, &tell).map_err(Trouble::file("read", &probe))?;
+        watch_disk(dir, &tell).map_err(RunError::file("read", &probe))?;
     } else {
         watch_processor(&tell);
     }
     let ended = written.join().unwrap_or_else(|_| Err(std::io::Error::other("its thread has panicked")));
-    ended.map_err(Trouble::file("write", &path))
+    ended.map_err(RunError::file("write", &path))
 }
 
 fn write(mut file: File, told: &Receiver<Stall>) -> std::io::Result<()> {
@@ -198,7 +200,7 @@ fn watch_processor(tell: &Sender<Stall>) {
     loop {
         let due = clock::now().after(EVERY.into());
         std::thread::sleep(EVERY);
-        if !tell_if_long(Part::Processor, (due, clock::now()), tell) {
+        if !tell_if_long(StalledResource::Processor, (due, clock::now()), tell) {
             return;
         }
     }
@@ -212,14 +214,14 @@ fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
         std::thread::sleep(EVERY);
         let before = clock::now();
         probe.read()?;
-        if !tell_if_long(Part::Disk, (before, clock::now()), tell) {
+        if !tell_if_long(StalledResource::Disk, (before, clock::now()), tell) {
             return Ok(());
         }
     }
 }
 
 /// Records a stall that is long enough. True if the writer is still there.
-fn tell_if_long(of: Part, (from, until): (Instant, Instant), tell: &Sender<Stall>) -> bool {
+fn tell_if_long(of: StalledResource, (from, until): (Instant, Instant), tell: &Sender<Stall>) -> bool {
     let stall = until.since(from);
     if stall < STALL_MIN.into() {
         return true;
@@ -235,20 +237,20 @@ mod tests {
     fn what_is_long_is_told_and_nothing_else() {
         let (tell, told) = channel();
         let until = |nanos| (Instant::from_nanos(5), Instant::from_nanos(nanos));
-        assert!(tell_if_long(Part::Disk, until(20_000_004), &tell));
-        assert!(tell_if_long(Part::Disk, until(20_000_005), &tell));
+        assert!(tell_if_long(StalledResource::Disk, until(20_000_004), &tell));
+        assert!(tell_if_long(StalledResource::Disk, until(20_000_005), &tell));
         let stalls: Vec<Stall> = told.try_iter().collect();
-        assert_eq!(stalls, [Stall { of: Part::Disk, boot_ns: 20_000_005, stall_ns: 20_000_000 }]);
+        assert_eq!(stalls, [Stall { of: StalledResource::Disk, boot_ns: 20_000_005, stall_ns: 20_000_000 }]);
         drop(told);
-        assert!(!tell_if_long(Part::Disk, until(20_000_005), &tell), "nobody writes");
+        assert!(!tell_if_long(StalledResource::Disk, until(20_000_005), &tell), "nobody writes");
     }
 
     #[test]
     fn the_files_of_runs_that_watched_no_disk_are_read() {
         let stall = |line| serde_json::from_str::<Stall>(line).unwrap();
-        let old = Stall { of: Part::Processor, boot_ns: 7, stall_ns: 5 };
+        let old = Stall { of: StalledResource::Processor, boot_ns: 7, stall_ns: 5 };
         assert_eq!(stall(r#"{"boot_ns":7,"stall_ns":5}"#), old);
-        let new = Stall { of: Part::Disk, ..old };
+        let new = Stall { of: StalledResource::Disk, ..old };
         assert_eq!(serde_json::to_string(&new).unwrap(), r#"{"of":"disk","boot_ns":7,"stall_ns":5}"#);
         assert_eq!(stall(r#"{"of":"disk","boot_ns":7,"stall_ns":5}"#), new);
     }

@@ -9,7 +9,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::Signal;
 
 use crate::chaos::processes::{marked, signal};
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The user and the group of the nodes: those of `nobody`.
 const USER: u32 = 65_534;
@@ -21,20 +21,20 @@ pub(crate) const LIVES_MS: u64 = 7_000;
 /// Makes the set-uid program, which the nodes' group alone may execute, and the directories that the nodes write to theirs.
 ///
 /// # Errors
-/// [`Trouble`]; also where set-uid programs are not heeded below `dir`.
-pub(crate) fn prepare(dir: &Path) -> Result<(), Trouble> {
-    let mounted = statvfs(dir).map_err(|error| Trouble::file("look at", dir)(error.into()))?;
+/// [`RunError`]; also where set-uid programs are not heeded below `dir`.
+pub(crate) fn prepare(dir: &Path) -> Result<(), RunError> {
+    let mounted = statvfs(dir).map_err(|error| RunError::file("look at", dir)(error.into()))?;
     if mounted.f_flag.contains(StatVfsMountFlags::NOSUID) {
         let why = format!("{} is mounted nosuid; name another directory with --dir", dir.display());
-        return Err(Trouble::NotWhole(why));
+        return Err(RunError::NotWhole(why));
     }
     let program = program(dir);
-    fs::copy(SETPRIV, &program).map_err(Trouble::file("copy to", &program))?;
-    chown(&program, Some(0), Some(USER)).map_err(Trouble::file("give away", &program))?;
+    fs::copy(SETPRIV, &program).map_err(RunError::file("copy to", &program))?;
+    chown(&program, Some(0), Some(USER)).map_err(RunError::file("give away", &program))?;
     fs::set_permissions(&program, Permissions::from_mode(0o4750))
-        .map_err(Trouble::file("make set-uid", &program))?;
+        .map_err(RunError::file("make set-uid", &program))?;
     for folder in ["state", "store"].map(|folder| dir.join(folder)) {
-        chown(&folder, Some(USER), Some(USER)).map_err(Trouble::file("give away", &folder))?;
+        chown(&folder, Some(USER), Some(USER)).map_err(RunError::file("give away", &folder))?;
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! The queue of a store that keeps sessions in the world, and the guardian's eviction beside it.
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Config, Eviction, Message, Place, Session as Candidate, Trouble};
+use primacy_core::election::session::{
+    Config, Eviction, Message, QueuePosition, RequestFailure, Session as Candidate,
+};
 use primacy_core::{Drift, Duration, Identity, Input, Instant, NodeId, Output, Protocol};
 
 use super::{Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting};
@@ -188,11 +190,11 @@ impl Algorithm for Session {
                 format!("BeginReply {} of {timeout}", session.as_str())
             }
             Message::KeepAliveReply { result: Ok(timeout), .. } => format!("KeepAliveReply for {timeout}"),
-            Message::StandReply { result: Ok(Place::First { token, asked_to_resign }), .. } => {
+            Message::StandReply { result: Ok(QueuePosition::First { token, asked_to_resign }), .. } => {
                 let asked = if *asked_to_resign { ", asked to resign" } else { "" };
                 format!("StandReply first, token {token}{asked}")
             }
-            Message::StandReply { result: Ok(Place::Behind { first }), .. } => {
+            Message::StandReply { result: Ok(QueuePosition::Behind { first }), .. } => {
                 format!("StandReply behind {}, token {}", first.holder.identity.node, first.token)
             }
             Message::FirstReply { result: Ok(Some(first)), .. } => {
@@ -205,13 +207,13 @@ impl Algorithm for Session {
             Message::LeaveReply { result: Ok(()), .. } | Message::EndReply { result: Ok(()), .. } => {
                 format!("{kind} done")
             }
-            Message::BeginReply { result: Err(trouble), .. } => with(kind, *trouble),
-            Message::KeepAliveReply { result: Err(trouble), .. } => with(kind, *trouble),
-            Message::StandReply { result: Err(trouble), .. } => with(kind, *trouble),
-            Message::FirstReply { result: Err(trouble), .. } => with(kind, *trouble),
-            Message::EvictReply { result: Err(trouble), .. } => with(kind, *trouble),
-            Message::LeaveReply { result: Err(trouble), .. }
-            | Message::EndReply { result: Err(trouble), .. } => with(kind, *trouble),
+            Message::BeginReply { result: Err(failure), .. } => with(kind, *failure),
+            Message::KeepAliveReply { result: Err(failure), .. } => with(kind, *failure),
+            Message::StandReply { result: Err(failure), .. } => with(kind, *failure),
+            Message::FirstReply { result: Err(failure), .. } => with(kind, *failure),
+            Message::EvictReply { result: Err(failure), .. } => with(kind, *failure),
+            Message::LeaveReply { result: Err(failure), .. }
+            | Message::EndReply { result: Err(failure), .. } => with(kind, *failure),
         }
     }
 
@@ -228,11 +230,13 @@ impl Algorithm for Session {
     }
 
     fn met(message: &Message) -> Option<&'static str> {
-        let trouble = match message {
-            Message::StandReply { result: Ok(Place::First { asked_to_resign: true, .. }), .. } => {
+        let failure = match message {
+            Message::StandReply {
+                result: Ok(QueuePosition::First { asked_to_resign: true, .. }), ..
+            } => {
                 return Some("place: asked to resign");
             }
-            Message::StandReply { result: Ok(Place::Behind { .. }), .. } => {
+            Message::StandReply { result: Ok(QueuePosition::Behind { .. }), .. } => {
                 return Some("place: behind another");
             }
             Message::Changed => return Some("change told"),
@@ -247,9 +251,9 @@ impl Algorithm for Session {
             Message::Begin { .. } | Message::KeepAlive { .. } | Message::Stand { .. } => None,
             Message::End { .. } | Message::First { .. } | Message::Evict { .. } => None,
         };
-        trouble.map(|trouble| match trouble {
-            Trouble::Ended => "answer: the session has ended",
-            Trouble::NoAnswer => "answer: store not reached",
+        failure.map(|failure| match failure {
+            RequestFailure::Ended => "answer: the session has ended",
+            RequestFailure::NoAnswer => "answer: store not reached",
         })
     }
 
@@ -305,9 +309,9 @@ impl Algorithm for Session {
     }
 }
 
-fn with(kind: &str, trouble: Trouble) -> String {
-    match trouble {
-        Trouble::Ended => format!("{kind} the session has ended"),
-        Trouble::NoAnswer => format!("{kind} not reached"),
+fn with(kind: &str, failure: RequestFailure) -> String {
+    match failure {
+        RequestFailure::Ended => format!("{kind} the session has ended"),
+        RequestFailure::NoAnswer => format!("{kind} not reached"),
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Api {
 
 /// The result of reading a key.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct KeyRead {
     /// Consul's index for this key: that of its last change, or, where there is no key, that of the last change of any.
     pub(super) index: u64,
     pub(super) entry: Option<Entry>,
@@ -117,7 +117,7 @@ struct WireSession {
 
 impl Api {
     /// Reads the key as it is now: a deposed leader of the servers does not answer.
-    pub(super) async fn read(&self, key: &str) -> Result<Found, SessionError> {
+    pub(super) async fn read(&self, key: &str) -> Result<KeyRead, SessionError> {
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), "consistent", Vec::new());
         found(&self.ask(&question).await?)
     }
@@ -142,7 +142,7 @@ impl Api {
     }
 
     /// Reads the key when its index differs from `known`, or some time has passed; from the current agent.
-    pub(super) async fn watch(&self, key: &str, known: u64) -> Result<Found, SessionError> {
+    pub(super) async fn watch(&self, key: &str, known: u64) -> Result<KeyRead, SessionError> {
         let query = format!("index={known}&wait={}s", WATCH.as_secs());
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), &query, Vec::new());
         let told = self.agents.ask_current(&question, WATCH + WATCH_SLACK).await;
@@ -317,15 +317,15 @@ fn refusal(errors: &[WireError]) -> Result<Written, SessionError> {
     Err(SessionError::Refused { why: shown(&all.join("; ")) })
 }
 
-fn found(answer: &Answer) -> Result<Found, SessionError> {
+fn found(answer: &Answer) -> Result<KeyRead, SessionError> {
     let index =
         || answer.index.ok_or_else(|| no_answer("an answer is without X-Consul-Index: is this an agent?"));
     match answer.status {
-        404 => Ok(Found { index: index()?, entry: None }),
+        404 => Ok(KeyRead { index: index()?, entry: None }),
         200 => {
             let entries: Vec<WireEntry> = parse(answer)?;
             let entry = entries.into_iter().next().ok_or_else(|| no_answer("a key without its value"))?;
-            Ok(Found { index: index()?, entry: Some(entry.read()?) })
+            Ok(KeyRead { index: index()?, entry: Some(entry.read()?) })
         }
         _ => Err(meaning(answer)),
     }

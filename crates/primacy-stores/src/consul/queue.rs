@@ -14,14 +14,14 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry as Candidate, Place};
+use primacy_core::election::session::{Entry as Candidate, QueuePosition};
 use primacy_core::{FencingToken, Identity};
 
-use super::api::{Api, Entry, Found, LOCK_FLAG, Written, no_answer};
+use super::api::{Api, Entry, KeyRead, LOCK_FLAG, Written, no_answer};
 use super::session::User;
 use super::url::not_a_lock;
 use super::value::{Value, stranger};
-use super::watch::{Seen, Watch};
+use super::watch::{KeyObservation, Watch};
 use crate::mutex::lock;
 use crate::sessions::SessionError;
 
@@ -44,7 +44,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Own {
     /// The state of the key at the last answer.
-    told: Option<Seen>,
+    told: Option<KeyObservation>,
     /// True if that was a lock-delay.
     is_delayed: bool,
     /// The session by which it holds the lock, and the index of the key's last change.
@@ -62,7 +62,7 @@ impl Queue {
         Self { api, user, watch: Watch::new(), own: Mutex::default() }
     }
 
-    pub(super) async fn stand(&self, session: &str, holder: &Holder) -> Result<Place, SessionError> {
+    pub(super) async fn stand(&self, session: &str, holder: &Holder) -> Result<QueuePosition, SessionError> {
         let mut guess = self.guess_free();
         for _ in 0..ROUNDS_MAX {
             let index = match guess.take() {
@@ -77,7 +77,7 @@ impl Queue {
                     };
                     if entry.session.as_deref().is_some_and(|other| other != session) {
                         self.note(found.index, Some(&entry));
-                        return Ok(Place::Behind { first: self.describe(&entry).await });
+                        return Ok(QueuePosition::Behind { first: self.describe(&entry).await });
                     }
                     if let Some(value) = own_value(&entry, session, holder) {
                         self.note(found.index, Some(&entry));
@@ -85,7 +85,7 @@ impl Queue {
                         own.held = Some((session.to_owned(), entry.modified));
                         own.stands_by = Some(session.to_owned());
                         drop(own);
-                        return Ok(Place::First {
+                        return Ok(QueuePosition::First {
                             token: value.token,
                             asked_to_resign: value.asked_by.is_some(),
                         });
@@ -102,7 +102,12 @@ impl Queue {
     }
 
     /// Takes the lock if the key has this index; `None` if it has not.
-    async fn claim(&self, index: u64, session: &str, holder: &Holder) -> Result<Option<Place>, SessionError> {
+    async fn claim(
+        &self,
+        index: u64,
+        session: &str,
+        holder: &Holder,
+    ) -> Result<Option<QueuePosition>, SessionError> {
         let token = next_token(index)?;
         let value =
             Value { holder: holder.clone(), token, session: session.to_owned(), asked_by: None }.encode();
@@ -118,7 +123,7 @@ impl Queue {
                 own.held = Some((session.to_owned(), modified));
                 drop(own);
                 self.note_written(modified, false);
-                Ok(Some(Place::First { token, asked_to_resign: false }))
+                Ok(Some(QueuePosition::First { token, asked_to_resign: false }))
             }
             Ok(Written::Stale) => {
                 // An earlier request that is still under way will find the same.
@@ -137,7 +142,7 @@ impl Queue {
 
     /// Answers during a lock-delay: Consul gives the lock to no session for a while, because the last holder's session has
     /// ended, and that holder may not know yet. So it still counts as the first.
-    async fn delayed(&self) -> Result<Option<Place>, SessionError> {
+    async fn delayed(&self) -> Result<Option<QueuePosition>, SessionError> {
         let found = self.read().await?;
         let Some(entry) = found.entry.filter(|entry| entry.session.is_none()) else { return Ok(None) };
         self.note(found.index, Some(&entry));
@@ -146,7 +151,7 @@ impl Queue {
             Some(value) => Candidate { holder: value.holder, token: value.token },
             None => Candidate { holder: stranger(&[DELAYED], ""), token: FencingToken(entry.modified) },
         };
-        Ok(Some(Place::Behind { first }))
+        Ok(Some(QueuePosition::Behind { first }))
     }
 
     /// Returns whether this session may hold the lock, by what this handle has requested.
@@ -276,7 +281,7 @@ impl Queue {
     }
 
     /// Returns the state of the key at the last answer, and whether that was a lock-delay.
-    pub(super) fn told(&self) -> (Option<Seen>, bool) {
+    pub(super) fn told(&self) -> (Option<KeyObservation>, bool) {
         let own = self.own();
         (own.told, own.is_delayed)
     }
@@ -289,7 +294,7 @@ impl Queue {
         Ok(value.map(|value| (entry, value)))
     }
 
-    async fn read(&self) -> Result<Found, SessionError> {
+    async fn read(&self) -> Result<KeyRead, SessionError> {
         let found = self.api.read(&self.user.key).await?;
         match &found.entry {
             Some(entry) if entry.flags != LOCK_FLAG => Err(not_a_lock(&self.user.key)),
@@ -328,7 +333,7 @@ impl Queue {
     }
 
     fn note(&self, index: u64, entry: Option<&Entry>) {
-        let seen = Seen::new(index, entry, self.watch.latest().resets);
+        let seen = KeyObservation::new(index, entry, self.watch.latest().resets);
         let mut own = self.own();
         own.told = Some(seen);
         own.is_delayed = false;
@@ -338,7 +343,7 @@ impl Queue {
     fn note_written(&self, modified: u64, is_free: bool) {
         let resets = self.watch.latest().resets;
         let mut own = self.own();
-        own.told = Some(Seen { index: modified, modified: Some(modified), is_free, resets });
+        own.told = Some(KeyObservation { index: modified, modified: Some(modified), is_free, resets });
         own.is_delayed = false;
     }
 

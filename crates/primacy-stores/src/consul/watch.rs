@@ -26,7 +26,7 @@ pub(super) struct Watches(Arc<Semaphore>);
 
 /// The state of a key at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct KeyObservation {
     /// Consul's index.
     pub(super) index: u64,
     /// Of its last change; `None` where there was no key.
@@ -40,7 +40,7 @@ pub(super) struct Seen {
 /// The question of one election.
 #[derive(Debug)]
 pub(super) struct Watch {
-    latest: watch::Sender<Seen>,
+    latest: watch::Sender<KeyObservation>,
     asking: Mutex<Option<Aborted<()>>>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Watches {
     }
 }
 
-impl Seen {
+impl KeyObservation {
     pub(super) fn new(index: u64, entry: Option<&Entry>, resets: u64) -> Self {
         let is_free = entry.is_some_and(|entry| entry.session.is_none() && entry.flags == LOCK_FLAG);
         Self { index, modified: entry.map(|entry| entry.modified), is_free, resets }
@@ -64,16 +64,16 @@ impl Seen {
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self { latest: watch::Sender::new(Seen::default()), asking: Mutex::new(None) }
+        Self { latest: watch::Sender::new(KeyObservation::default()), asking: Mutex::new(None) }
     }
 
     /// Returns the state seen last.
-    pub(super) fn latest(&self) -> Seen {
+    pub(super) fn latest(&self) -> KeyObservation {
         *self.latest.borrow()
     }
 
     /// Returns a receiver of the states seen from now on, and of the last one.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Seen> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<KeyObservation> {
         self.latest.subscribe()
     }
 
@@ -89,7 +89,7 @@ impl Watch {
     }
 }
 
-async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<Seen>) {
+async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<KeyObservation>) {
     let Ok(_permit) = permits.acquire().await else { return };
     let (mut index, mut resets) = (0, 0);
     loop {
@@ -101,7 +101,7 @@ async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<S
         let is_reset = found.index < index;
         resets += u64::from(is_reset);
         index = if is_reset { 0 } else { found.index };
-        let seen = Seen::new(found.index, found.entry.as_ref(), resets);
+        let seen = KeyObservation::new(found.index, found.entry.as_ref(), resets);
         latest.send_if_modified(|latest| std::mem::replace(latest, seen) != seen);
         // To one with the index 0 Consul would not wait.
         tokio::time::sleep(if found.index == 0 { RETRY } else { PAUSE }).await;
@@ -114,11 +114,11 @@ mod tests {
 
     #[test]
     fn only_what_is_later_and_other_is_news() {
-        let seen = |index, modified| Seen { index, modified, is_free: false, resets: 0 };
+        let seen = |index, modified| KeyObservation { index, modified, is_free: false, resets: 0 };
         let told = seen(7, Some(7));
         assert!(seen(9, Some(9)).is_news_to(&told) && seen(9, None).is_news_to(&told));
         assert!(!told.is_news_to(&told) && !seen(5, Some(5)).is_news_to(&told), "what was before");
         assert!(!seen(9, None).is_news_to(&seen(8, None)), "another key has changed");
-        assert!(Seen { resets: 1, ..seen(2, Some(2)) }.is_news_to(&told));
+        assert!(KeyObservation { resets: 1, ..seen(2, Some(2)) }.is_news_to(&told));
     }
 }

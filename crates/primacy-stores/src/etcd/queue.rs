@@ -31,16 +31,16 @@ pub(super) struct Queue {
 
 /// The position at which an entry was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct EntryPosition {
     pub(super) created: i64,
     pub(super) asked_to_resign: bool,
-    pub(super) standing: Standing,
+    pub(super) standing: QueueRank,
     /// The revision at which it was found.
     pub(super) revision: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum QueueRank {
     First,
     /// The first one, and the key of the next one before the entry.
     Behind {
@@ -98,7 +98,7 @@ impl Queue {
         lease: Lease,
         (holder, entry): (&Holder, u64),
         is_seen: bool,
-    ) -> (Result<Found, RequestError>, bool) {
+    ) -> (Result<EntryPosition, RequestError>, bool) {
         let (mut in_doubt, mut is_seen) = (false, is_seen);
         for _ in 0..ROUNDS_MAX {
             let put = (!is_seen).then_some((holder, entry));
@@ -152,7 +152,7 @@ impl Queue {
         lease: Lease,
         own: (&Holder, u64),
         answer: &api::TxnResponse,
-    ) -> Result<Option<Found>, RequestError> {
+    ) -> Result<Option<EntryPosition>, RequestError> {
         let key = self.key(lease);
         let revision = revision_of(answer.header.as_ref())?;
         let (created, asked_to_resign) = if answer.succeeded && answer.responses.is_empty() {
@@ -172,7 +172,12 @@ impl Queue {
         };
         let Some(first) = keys(answer, 1)?.first() else { return Ok(None) };
         if first.key == key {
-            return Ok(Some(Found { created, asked_to_resign, standing: Standing::First, revision }));
+            return Ok(Some(EntryPosition {
+                created,
+                asked_to_resign,
+                standing: QueueRank::First,
+                revision,
+            }));
         }
         let before = api::RangeRequest {
             max_create_revision: created - 1,
@@ -185,8 +190,8 @@ impl Queue {
         let revision = revision_of(answer.header.as_ref())?;
         // Where there is none, those before it have gone meanwhile.
         Ok(answer.kvs.into_iter().next().map(|before| {
-            let standing = Standing::Behind { first: entry_of(first), before: before.key };
-            Found { created, asked_to_resign, standing, revision }
+            let standing = QueueRank::Behind { first: entry_of(first), before: before.key };
+            EntryPosition { created, asked_to_resign, standing, revision }
         }))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 
 use super::{Fault, FaultSwitch};
@@ -70,7 +70,7 @@ impl Sessions for FaultySessions {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         Box::pin(self.ask(Some(session), self.inner.stand(session, holder)))
     }
 

@@ -15,7 +15,7 @@ use primacy_core::election::lease::Version;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::place::{Folder, LOCK_PATIENCE, LockedFolder, Place, fnv};
+use super::directory::{Folder, LOCK_PATIENCE, LockedFolder, StoreDirectory, fnv};
 use crate::election_name::ELECTION_LENGTH_MAX;
 use crate::record::RecordError;
 use crate::register::SetError;
@@ -116,7 +116,7 @@ pub(super) fn read(folder: &Folder<'_>) -> Result<Content, String> {
 ///
 /// Until the rename is asked for, nothing has happened; from then on it may have.
 pub(super) fn compare_and_set(
-    place: &Place,
+    place: &StoreDirectory,
     expect: Option<&Version>,
     bytes: &[u8],
     before: &mut dyn FnMut(Step) -> io::Result<()>,

@@ -7,7 +7,7 @@ use primacy_core::election::lease::Version;
 use tokio::sync::oneshot;
 
 use super::cell::{self, Content};
-use super::place::Place;
+use super::directory::StoreDirectory;
 use crate::document::{self, Document, LENGTH_MAX, check_length};
 use crate::election_name::check_election;
 use crate::open_error::OpenError;
@@ -20,7 +20,7 @@ use crate::register::{Pending, ReadError, SetError};
 /// Each request has a thread of its own as long as it lasts, because file systems block.
 #[derive(Clone, Debug)]
 pub struct FileDocument {
-    place: Arc<Place>,
+    place: Arc<StoreDirectory>,
 }
 
 impl FileDocument {
@@ -31,7 +31,8 @@ impl FileDocument {
     pub async fn open(directory: &Path, name: &str) -> Result<Self, OpenError> {
         check_election(name)?;
         let (directory, name) = (directory.to_owned(), name.to_owned());
-        let opened = on_a_thread(move || Place::open(&directory, Sharing::default(), &name, true)).await;
+        let opened =
+            on_a_thread(move || StoreDirectory::open(&directory, Sharing::default(), &name, true)).await;
         let place = opened.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))?;
         Ok(Self { place: Arc::new(place.with_length_max(LENGTH_MAX)) })
     }

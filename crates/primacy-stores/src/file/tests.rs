@@ -10,7 +10,7 @@ use std::time::Instant;
 use primacy_core::election::lease::Version;
 
 use super::cell::{self, Content, NEXT, RECORD, Step};
-use super::place::{FLUSHED, LOCK_PATIENCE, Place};
+use super::directory::{FLUSHED, LOCK_PATIENCE, StoreDirectory};
 use crate::ownership::Sharing;
 use crate::register::SetError;
 
@@ -27,8 +27,8 @@ impl Directory {
         Self(std::env::temp_dir().join(format!("primacy-cell-{}-{number}", std::process::id())))
     }
 
-    fn place(&self) -> Place {
-        Place::open(&self.0, Sharing::default(), "e", true).expect("a new directory")
+    fn place(&self) -> StoreDirectory {
+        StoreDirectory::open(&self.0, Sharing::default(), "e", true).expect("a new directory")
     }
 }
 
@@ -38,11 +38,11 @@ impl Drop for Directory {
     }
 }
 
-fn write(place: &Place, expect: Option<&Version>, bytes: &[u8]) -> Result<Version, SetError> {
+fn write(place: &StoreDirectory, expect: Option<&Version>, bytes: &[u8]) -> Result<Version, SetError> {
     cell::compare_and_set(place, expect, bytes, &mut |_| Ok(()))
 }
 
-fn read(place: &Place) -> (Version, Vec<u8>) {
+fn read(place: &StoreDirectory) -> (Version, Vec<u8>) {
     match cell::read(&place.enter().unwrap().expect("the election has a directory")).unwrap() {
         // The line's end is not the record's.
         Content::Cell { version, bytes } => (version, bytes.trim_ascii_end().to_vec()),
@@ -172,7 +172,7 @@ fn a_name_that_a_killed_process_has_made_and_not_flushed_is_on_the_disk_when_a_w
     let store = directory.0.join("store");
     // As a process leaves it that is killed right after it made them.
     fs::create_dir_all(store.join("e.election")).unwrap();
-    let place = Place::open(&store, Sharing::default(), "e", true).unwrap();
+    let place = StoreDirectory::open(&store, Sharing::default(), "e", true).unwrap();
     let above = fs::canonicalize(&directory.0).unwrap();
     assert_eq!(FLUSHED.take(), std::slice::from_ref(&above));
     let old = write(&place, None, b"old").unwrap();

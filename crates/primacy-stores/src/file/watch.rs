@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::place::Place;
+use super::directory::StoreDirectory;
 use crate::watch::Watcher;
 
 /// Starts the thread; `look` returns whether a handle is left that needs it. `None` if no thread could be started.
-pub(super) fn watch(place: Arc<Place>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
+pub(super) fn watch(place: Arc<StoreDirectory>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
     if let Ok((watch, stop)) = notify::Watch::new(&place) {
         return Watcher::told(stop, move || watch.run(&look));
@@ -28,10 +28,10 @@ mod notify {
     use rustix::io::Errno;
 
     use super::super::cell::NEXT;
-    use super::super::place::SUFFIX;
-    use super::Place;
+    use super::super::directory::SUFFIX;
+    use super::StoreDirectory;
     use crate::watch::POLL_INTERVAL;
-    use crate::watch::notify::{Directories, Heard, StopEvent};
+    use crate::watch::notify::{Directories, StopEvent, WaitEnd};
 
     /// The events that are watched in the store's directory.
     const STORE: WatchFlags = WatchFlags::CREATE
@@ -51,7 +51,7 @@ mod notify {
     }
 
     impl Watch {
-        pub(super) fn new(place: &Place) -> io::Result<(Self, StopEvent)> {
+        pub(super) fn new(place: &StoreDirectory) -> io::Result<(Self, StopEvent)> {
             let (directories, stop) = Directories::new()?;
             directories.add(place.path(), STORE)?;
             let (folder_name, folder_path) = (place.name().to_owned(), place.folder_path());
@@ -76,10 +76,10 @@ mod notify {
             let moment = Timespec::try_from(POLL_INTERVAL).ok().filter(|_| is_blind);
             loop {
                 match self.directories.wait(moment.as_ref()) {
-                    Heard::Stop => return false,
-                    Heard::Nothing if is_blind => return true,
-                    Heard::Events if self.is_news() => return true,
-                    Heard::Nothing | Heard::Events => {}
+                    WaitEnd::Stop => return false,
+                    WaitEnd::Nothing if is_blind => return true,
+                    WaitEnd::Events if self.is_news() => return true,
+                    WaitEnd::Nothing | WaitEnd::Events => {}
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -200,7 +200,7 @@ impl State {
         self.queues.values_mut().for_each(|queue| queue.retain(|it| it.session != *session));
     }
 
-    fn stand(&mut self, election: &str, session: &SessionId, holder: &Holder) -> Place {
+    fn stand(&mut self, election: &str, session: &SessionId, holder: &Holder) -> QueuePosition {
         if !self.queue(election).iter().any(|it| it.session == *session) {
             let entry = Entry { holder: holder.clone(), token: FencingToken(self.next()) };
             let standing = Standing { session: session.clone(), entry, asked_to_resign: false };
@@ -208,9 +208,9 @@ impl State {
         }
         let first = self.queue(election).first().expect("it has an entry");
         if first.session == *session {
-            return Place::First { token: first.entry.token, asked_to_resign: first.asked_to_resign };
+            return QueuePosition::First { token: first.entry.token, asked_to_resign: first.asked_to_resign };
         }
-        Place::Behind { first: first.entry.clone() }
+        QueuePosition::Behind { first: first.entry.clone() }
     }
 }
 
@@ -251,7 +251,7 @@ impl Sessions for MemorySessions {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         now(move || {
             self.within(session, |state| {
                 let place = state.stand(&self.election, session, holder);

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Holder, Record, ResignRequest};
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, Instant, NodeId};
 use tokio::sync::watch;
 use tokio_postgres::Row;
@@ -200,7 +200,7 @@ impl Sessions for AdvisorySessions {
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
-    ) -> Pending<'a, Result<Place, SessionError>> {
+    ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         let (session, holder) = (session.clone(), holder.clone());
         self.run(move |task| async move {
             let place = match task.connected.pool.find(&session) {
@@ -296,7 +296,11 @@ impl Drop for AdvisorySessions {
 }
 
 impl Task {
-    async fn stand(&self, lock_session: &Arc<LockSession>, holder: &Holder) -> Result<Place, SessionError> {
+    async fn stand(
+        &self,
+        lock_session: &Arc<LockSession>,
+        holder: &Holder,
+    ) -> Result<QueuePosition, SessionError> {
         if self.create {
             // The table may have been dropped.
             self.connected.link.make_table().await.map_err(|error| no_answer(error.to_string()))?;
@@ -318,7 +322,7 @@ impl Task {
                     (Some(_), Some((version, record))) if is_left_over => {
                         self.bury(lock_session, version, record).await?;
                     }
-                    (Some(first), _) => return Ok(Place::Behind { first }),
+                    (Some(first), _) => return Ok(QueuePosition::Behind { first }),
                     // The holder of the lock is about to write its row.
                     (None, _) => {
                         let news = self.connected.link.news(&self.changes);
@@ -334,16 +338,16 @@ impl Task {
                 self.own().first = Some((*version, record.clone()));
                 let request = record.resign_request.as_ref();
                 let asked_to_resign = request.is_some_and(|request| request.token == record.token);
-                return Ok(Place::First { token: record.token, asked_to_resign });
+                return Ok(QueuePosition::First { token: record.token, asked_to_resign });
             }
             if let (Some(first), Some((_, record))) = (before, &row)
                 && !is_left_over
                 && self.must_wait_for(record)
             {
-                return Ok(Place::Behind { first });
+                return Ok(QueuePosition::Behind { first });
             }
             match self.write_first(lock_session, holder, row, count).await {
-                Ok(Some(token)) => return Ok(Place::First { token, asked_to_resign: false }),
+                Ok(Some(token)) => return Ok(QueuePosition::First { token, asked_to_resign: false }),
                 Ok(None) => {}
                 Err(error) => {
                     if matches!(error, SessionError::Refused { .. }) {
@@ -355,9 +359,9 @@ impl Task {
             }
         }
         match process {
-            Some(process) => {
-                Ok(Place::Behind { first: Entry { holder: stranger(process), token: self.own().spent } })
-            }
+            Some(process) => Ok(QueuePosition::Behind {
+                first: Entry { holder: stranger(process), token: self.own().spent },
+            }),
             None => Err(no_answer("others changed the row each time that the lock was taken")),
         }
     }

@@ -12,11 +12,11 @@
 
 use std::sync::Arc;
 
-use super::place::Place;
+use super::database_file::DatabaseFile;
 use crate::watch::Watcher;
 
 /// Starts the thread; `look` returns whether a handle is left that needs it. `None` if no thread could be started.
-pub(super) fn watch(place: Arc<Place>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
+pub(super) fn watch(place: Arc<DatabaseFile>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
     if let Ok((watch, stop)) = notify::Watch::new(place.path()) {
         return Watcher::told(stop, move || watch.run(&look));
@@ -36,7 +36,7 @@ mod notify {
     use rustix::event::Timespec;
     use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
-    use crate::watch::notify::{Directories, Heard, StopEvent};
+    use crate::watch::notify::{Directories, StopEvent, WaitEnd};
 
     /// The time after a write for which we look for its commit: longer than a busy disk takes to flush, which can
     /// be seconds.
@@ -107,9 +107,9 @@ mod notify {
         /// Waits until something has happened or it is time to look; `None` when it is time to stop.
         fn wait(&self, haste: Option<&Haste>) -> Option<Signal> {
             match self.directory.wait(haste.map(Haste::timeout).as_ref()) {
-                Heard::Stop => None,
-                Heard::Nothing => Some(Signal::Nothing),
-                Heard::Events => Some(self.drain()),
+                WaitEnd::Stop => None,
+                WaitEnd::Nothing => Some(Signal::Nothing),
+                WaitEnd::Events => Some(self.drain()),
             }
         }
 

@@ -3,7 +3,7 @@
 use zookeeper_client::{Acl, Error};
 
 use super::link::Link;
-use super::place::Place;
+use super::location::ZnodeLocation;
 use super::rights;
 use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::open_error::OpenError;
@@ -13,7 +13,8 @@ use crate::runtime;
 /// Asks a server of the URL for its configuration.
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
-        let Place { servers, login, owner, directory, .. } = Place::parse(&address.rest, &address.election)?;
+        let ZnodeLocation { servers, login, owner, directory, .. } =
+            ZnodeLocation::parse(&address.rest, &address.election)?;
         let named = servers.split(',').count();
         let user = login.as_deref().and_then(|login| login.split_once(':')).map(|(user, _)| user.to_owned());
         let link = Link::new(servers, login);

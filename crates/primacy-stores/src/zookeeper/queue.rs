@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
@@ -89,7 +89,11 @@ impl Queue {
         self.list(&held).await.map(|_| ())
     }
 
-    pub(crate) async fn stand(&self, session: &SessionId, holder: &Holder) -> Result<Place, SessionError> {
+    pub(crate) async fn stand(
+        &self,
+        session: &SessionId,
+        holder: &Holder,
+    ) -> Result<QueuePosition, SessionError> {
         let mut state = self.state.lock().await;
         let held = self.link.held(session)?;
         for _ in 0..LOOKS_MAX {
@@ -190,7 +194,7 @@ impl Queue {
         name: &str,
         token: FencingToken,
         stranger: Option<&str>,
-    ) -> Result<Option<Place>, SessionError> {
+    ) -> Result<Option<QueuePosition>, SessionError> {
         // It may have come later than this entry: then the leader with this entry ends in order, and does not come back before it is gone.
         let ends = stranger.is_some();
         if let Some(stranger) = stranger {
@@ -229,7 +233,7 @@ impl Queue {
         if let Some(own) = &mut state.own {
             own.is_first = true;
         }
-        Ok(Some(Place::First { token, asked_to_resign: ends || asked == Some(token) }))
+        Ok(Some(QueuePosition::First { token, asked_to_resign: ends || asked == Some(token) }))
     }
 
     /// Answers where other entries are before the own one; `None` if the queue has changed meanwhile.
@@ -239,13 +243,13 @@ impl Queue {
         held: &Held,
         first: &Named,
         before: &Named,
-    ) -> Result<Option<Place>, SessionError> {
+    ) -> Result<Option<QueuePosition>, SessionError> {
         let path = self.path(&before.name);
         if !self.watch_for_end(state, held, path).await? {
             return Ok(None);
         }
         let entry = self.entry(held, first).await.map_err(|error| told(&error))?;
-        Ok(entry.map(|first| Place::Behind { first }))
+        Ok(entry.map(|first| QueuePosition::Behind { first }))
     }
 
     pub(crate) async fn leave(&self, session: &SessionId) -> Result<(), SessionError> {

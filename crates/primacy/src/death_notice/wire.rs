@@ -9,7 +9,7 @@ use std::time::Instant;
 use primacy_core::NodeId;
 use rustls::ClientConnection;
 
-use crate::transport::tls::{Credentials, Trouble, broken, dns_name, explain, reason};
+use crate::transport::tls::{Credentials, TlsFailure, broken, dns_name, explain, reason};
 
 /// The bytes that are read at a time; a handshake with a short chain of certificates has about as much.
 const READ_LENGTH: usize = 2048;
@@ -86,7 +86,7 @@ impl Wire {
     }
 
     /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
-    pub(super) fn explain(&self, error: &io::Error, me: NodeId, node: NodeId) -> Option<Trouble> {
+    pub(super) fn explain(&self, error: &io::Error, me: NodeId, node: NodeId) -> Option<TlsFailure> {
         let protection = self.protection.as_ref()?;
         reason(error).map(|reason| explain(reason, me, node.as_str(), &protection.credentials))
     }

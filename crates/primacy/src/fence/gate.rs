@@ -8,7 +8,7 @@
 //!
 //! An old request that does not end must not keep the new leader out. After [`Limits::patience`] it is *revoked*: its
 //! holder is asked to drop its work. If it has not done so after [`Limits::grace`], the new request is turned away
-//! with [`Refused::Busy`], and may come again.
+//! with [`AdmissionError::Busy`], and may come again.
 //!
 //! The rule is implemented only here: the layer for `tower` services and the proxy of the command both use it.
 
@@ -53,7 +53,7 @@ pub struct Admitted {
 
 /// The reason why a request was not admitted. Nothing of it may be done.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Refused {
+pub enum AdmissionError {
     /// A later leader has been here.
     #[error(transparent)]
     Stale(#[from] FenceError),
@@ -70,7 +70,7 @@ pub enum Refused {
     Fence(Arc<DurableFenceError>),
 }
 
-impl Refused {
+impl AdmissionError {
     /// Makes, and counts, the refusal of a request for its token.
     fn stale(presented: FencingToken, highest: FencingToken) -> Self {
         super::count_refused();
@@ -110,7 +110,7 @@ struct State {
     /// The tokens whose requests may be under way.
     periods: Vec<Period>,
     /// Requests of `floor` which wait until it is open.
-    waiting: Vec<oneshot::Sender<Result<Admitted, Refused>>>,
+    waiting: Vec<oneshot::Sender<Result<Admitted, AdmissionError>>>,
 }
 
 /// The requests of one token. They have ended when the channel has no listener left.
@@ -123,7 +123,7 @@ struct Period {
 /// The result of a request's arrival at the gate.
 enum Found {
     Open(Admitted),
-    Waits { answer: oneshot::Receiver<Result<Admitted, Refused>>, raise: bool },
+    Waits { answer: oneshot::Receiver<Result<Admitted, AdmissionError>>, raise: bool },
 }
 
 impl Gate {
@@ -152,11 +152,11 @@ impl Gate {
     /// May be cancelled: what was begun for a higher token is finished all the same, for the token has been seen.
     ///
     /// # Errors
-    /// [`Refused`]; nothing of the request may be done.
+    /// [`AdmissionError`]; nothing of the request may be done.
     ///
     /// # Panics
     /// Outside a tokio runtime with time.
-    pub async fn admit(&self, presented: FencingToken) -> Result<Admitted, Refused> {
+    pub async fn admit(&self, presented: FencingToken) -> Result<Admitted, AdmissionError> {
         match self.0.find(presented)? {
             Found::Open(admitted) => Ok(admitted),
             Found::Waits { answer, raise } => {
@@ -164,7 +164,7 @@ impl Gate {
                     tokio::spawn(Arc::clone(&self.0).raise());
                 }
                 // Only a runtime that is shutting down drops the other end, and then this is not polled.
-                answer.await.unwrap_or(Err(Refused::Busy { presented }))
+                answer.await.unwrap_or(Err(AdmissionError::Busy { presented }))
             }
         }
     }
@@ -198,10 +198,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, presented: FencingToken) -> Result<Found, Refused> {
+    fn find(&self, presented: FencingToken) -> Result<Found, AdmissionError> {
         let mut state = self.state();
         if presented < state.floor {
-            return Err(Refused::stale(presented, state.floor));
+            return Err(AdmissionError::stale(presented, state.floor));
         }
         if presented == state.floor && state.open {
             return Ok(Found::Open(state.admit()));
@@ -210,7 +210,7 @@ impl Shared {
             let overtaken = state.floor;
             state.floor = presented;
             state.open = false;
-            state.answer(|_| Err(Refused::stale(overtaken, presented)));
+            state.answer(|_| Err(AdmissionError::stale(overtaken, presented)));
         }
         let (sender, answer) = oneshot::channel();
         // As many may wait as the service takes requests at a time.
@@ -228,7 +228,7 @@ impl Shared {
                 Err(refused) => Err(refused),
             };
             let mut state = self.state();
-            if state.floor > target && !matches!(raised, Err(Refused::Fence(_))) {
+            if state.floor > target && !matches!(raised, Err(AdmissionError::Fence(_))) {
                 // A still higher one has come meanwhile, and the waiting ones are its own.
                 continue;
             }
@@ -245,7 +245,7 @@ impl Shared {
     }
 
     /// Writes the token to disk.
-    async fn persist(self: &Arc<Self>, target: FencingToken) -> Result<(), Refused> {
+    async fn persist(self: &Arc<Self>, target: FencingToken) -> Result<(), AdmissionError> {
         let shared = Arc::clone(self);
         let written = tokio::task::spawn_blocking(move || shared.fence.admit_uncounted(target)).await;
         let written = written.unwrap_or_else(|error| Err(self.fence.failed("written", error.into())));
@@ -260,7 +260,7 @@ impl Shared {
                 state.durable = highest;
                 if state.floor < highest {
                     state.floor = highest;
-                    state.answer(|_| Err(Refused::stale(presented, highest)));
+                    state.answer(|_| Err(AdmissionError::stale(presented, highest)));
                 }
                 Err(FenceError::Stale { presented, highest }.into())
             }
@@ -270,13 +270,13 @@ impl Shared {
                 }
                 // Whether it is on disk is not known; the file is asked when the next request comes.
                 state.floor = state.durable;
-                Err(Refused::Fence(Arc::new(error)))
+                Err(AdmissionError::Fence(Arc::new(error)))
             }
         }
     }
 
     /// Returns when no request of a lower token is under way.
-    async fn end_older(&self, target: FencingToken) -> Result<(), Refused> {
+    async fn end_older(&self, target: FencingToken) -> Result<(), AdmissionError> {
         let older: Vec<watch::Sender<bool>> = {
             let mut state = self.state();
             state.periods.retain(|period| period.token == target || !period.revoked.is_closed());
@@ -314,7 +314,7 @@ impl Shared {
                         "revoked requests have not ended; the new token must wait"
                     );
                 }
-                return Err(Refused::Busy { presented: target });
+                return Err(AdmissionError::Busy { presented: target });
             }
         }
         tracing::info!(token = target.0, "a higher token is let in");
@@ -336,7 +336,7 @@ impl State {
     }
 
     /// Answers the waiting requests that have not gone away. One that goes now does no harm: its answer is dropped.
-    fn answer(&mut self, mut answer: impl FnMut(&mut Self) -> Result<Admitted, Refused>) {
+    fn answer(&mut self, mut answer: impl FnMut(&mut Self) -> Result<Admitted, AdmissionError>) {
         for waiting in std::mem::take(&mut self.waiting) {
             if !waiting.is_closed() {
                 let _ = waiting.send(answer(self));

@@ -62,7 +62,7 @@ use primacy_core::fence::{FenceError, FencingToken};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::gate::{Gate, Limits, Refused};
+use super::gate::{AdmissionError, Gate, Limits};
 use super::{DurableFenceError, HeldFence};
 
 pub use super::gate::Admitted;
@@ -231,18 +231,18 @@ fn refuse_overtaken<R: From<String>>(presented: FencingToken, highest: FencingTo
     refusal(StatusCode::CONFLICT, highest, "overtaken_fencing_token", Some(presented), message)
 }
 
-fn refuse<R: From<String>>(refused: &Refused, highest: FencingToken) -> Response<R> {
+fn refuse<R: From<String>>(refused: &AdmissionError, highest: FencingToken) -> Response<R> {
     match refused {
-        Refused::Stale(FenceError::Stale { presented, highest }) => {
+        AdmissionError::Stale(FenceError::Stale { presented, highest }) => {
             let message = "a later leader has been here, and nothing was done; stop, another leads";
             refusal(StatusCode::CONFLICT, *highest, "stale_fencing_token", Some(*presented), message)
         }
-        Refused::Busy { .. } => {
+        AdmissionError::Busy { .. } => {
             let message = "requests of an older token have not ended yet, and nothing was done; try again";
             retry_later(refusal(StatusCode::SERVICE_UNAVAILABLE, highest, "fence_busy", None, message))
         }
         // The disk's error is in the log; an unauthenticated client need not know its paths.
-        Refused::Fence(_) => {
+        AdmissionError::Fence(_) => {
             let message =
                 "the fence cannot be read or written, and nothing was done; its log says why. Try again";
             retry_later(refusal(StatusCode::SERVICE_UNAVAILABLE, highest, "fence_unavailable", None, message))

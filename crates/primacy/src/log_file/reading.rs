@@ -16,7 +16,7 @@ use super::bounds::Bounds;
 use super::page::{LAST_SECTOR_AT, PAGE_LENGTH};
 use super::segment::{self, Contents, Header, SegmentId};
 use super::{
-    Active, Found, LogError, Numbers, Owner, SEGMENT_LENGTH_READ_MAX, SEGMENT_SUFFIX, SNAPSHOT, Segment,
+    Active, LogDefect, LogError, Numbers, Owner, SEGMENT_LENGTH_READ_MAX, SEGMENT_SUFFIX, SNAPSHOT, Segment,
     Wrong, snapshot_file,
 };
 use crate::disk::{self, LogReach};
@@ -140,9 +140,9 @@ impl Reading {
     }
 
     /// The defects that are going to be repaired.
-    pub(super) fn found(&self) -> Vec<Found> {
+    pub(super) fn found(&self) -> Vec<LogDefect> {
         let torn = self.tail.iter().zip(self.segments.back()).filter(|(tail, _)| tail.torn > 0);
-        let found = torn.map(|(tail, segment)| Found::TornTail {
+        let found = torn.map(|(tail, segment)| LogDefect::TornTail {
             path: segment.path.clone(),
             bytes: tail.torn,
             after: segment.last,

@@ -32,16 +32,16 @@ impl Dir {
         Self(dir)
     }
 
-    fn open(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
+    fn open(&self) -> Result<(LogFile, Stored, Vec<LogDefect>), LogError> {
         self.open_with(Limits::default())
     }
 
     /// Opens the log with so little room that a few records fill a segment, and others a block.
-    fn open_small(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
+    fn open_small(&self) -> Result<(LogFile, Stored, Vec<LogDefect>), LogError> {
         self.open_with(Limits { segment: PAGE_LENGTH as u64 + 600, block: 400, step: 512 })
     }
 
-    fn open_with(&self, limits: Limits) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
+    fn open_with(&self, limits: Limits) -> Result<(LogFile, Stored, Vec<LogDefect>), LogError> {
         LogFile::open_within(limits, &self.0, "main", a(), &Bounds::none())
     }
 

@@ -11,7 +11,7 @@ use primacy_kv::partitions::{self, GroupName, Plan, Ranges, Run};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{Cell, End, News, PartitionsError, Primary, Right};
+use super::{Cell, End, PartitionEvent, PartitionsError, Primary, Right};
 use crate::clock;
 use crate::config::{PARTITION_PAUSE, PARTITION_PAUSE_MAX};
 use crate::disk;
@@ -61,7 +61,7 @@ struct Session {
 pub(super) struct Keeper {
     setup: Setup,
     /// The receiver of new leaderships.
-    tell: mpsc::UnboundedSender<News>,
+    tell: mpsc::UnboundedSender<PartitionEvent>,
     drop_to: mpsc::UnboundedSender<Arc<Cell>>,
     dropped: mpsc::UnboundedReceiver<Arc<Cell>>,
     list: Vec<Arc<Cell>>,
@@ -82,7 +82,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(setup: Setup, tell: mpsc::UnboundedSender<News>) -> Self {
+    pub(super) fn new(setup: Setup, tell: mpsc::UnboundedSender<PartitionEvent>) -> Self {
         let (drop_to, dropped) = mpsc::unbounded_channel();
         let steps = setup.map.steps();
         Self {
@@ -381,7 +381,7 @@ impl Keeper {
                 let primary = Primary { cell: Arc::clone(&cell), dropped: self.drop_to.clone() };
                 acting.insert(index, cell);
                 // If the program does not listen any more, it is dropped, and comes back.
-                let _ = self.tell.send(News::Begun(primary));
+                let _ = self.tell.send(PartitionEvent::Begun(primary));
             }
         }
         if acting.is_empty() {
@@ -397,7 +397,12 @@ impl Keeper {
         if cell.end(end) {
             let (group, index) = (cell.group.clone(), cell.index);
             // If the program does not listen any more, the node is about to leave.
-            let _ = self.tell.send(News::Ending { group, index, token: FencingToken(cell.number), end });
+            let _ = self.tell.send(PartitionEvent::Ending {
+                group,
+                index,
+                token: FencingToken(cell.number),
+                end,
+            });
             let place = self.draining.partition_point(|&(at, _)| at <= warn_at);
             self.draining.insert(place, (warn_at, Arc::clone(cell)));
         } else {

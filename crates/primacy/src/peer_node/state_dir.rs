@@ -10,14 +10,14 @@ use crate::config::ConfigError;
 use crate::disk::{DiskError, StateFile, Stored};
 use crate::handshake::Voters;
 use crate::log_file::LogError;
-use crate::log_file::{self, Bounds, Found, Limits, LogFile};
+use crate::log_file::{self, Bounds, Limits, LogDefect, LogFile};
 
 /// A log that is open, and what was found in it.
 #[derive(Debug)]
 pub(super) struct OpenLog {
     pub(super) log: LogFile,
     pub(super) stored: log::Stored,
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<LogDefect>,
     /// True if the log may lack what this node has held.
     pub(super) log_lost: bool,
 }

@@ -15,9 +15,9 @@ use crate::log_limit::LogLimit;
 use super::Arrival;
 use super::pending::PendingConnection;
 use super::session::Session;
-use super::state::{Place, Shared};
+use super::state::{ConnectionSlot, Shared};
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
-use super::tls::{self, Trouble};
+use super::tls::{self, TlsFailure};
 
 /// The first byte of a TLS handshake; a frame of Primacy that began with it would be longer than a frame may be.
 const TLS_FIRST_BYTE: u8 = 0x16;
@@ -113,7 +113,7 @@ async fn secure(
     match (&shared.tls, first[0] == TLS_FIRST_BYTE) {
         (None, false) => Ok(Stream::Clear(Rc::clone(tcp))),
         (None, true) => {
-            let text = tls::trouble::not_cleartext(shared.node, &unidentified(address));
+            let text = tls::failure::not_cleartext(shared.node, &unidentified(address));
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
@@ -126,7 +126,7 @@ async fn secure(
                     theirs.identity.node
                 }
             };
-            let text = tls::trouble::cleartext(shared.node, node.as_str());
+            let text = tls::failure::cleartext(shared.node, node.as_str());
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::Cleartext, text).await)
         }
         (Some(tls), true) => {
@@ -139,11 +139,11 @@ async fn secure(
                 return Ok(Stream::Tls(Box::new(session)));
             };
             let Some(error) = tls::reason(&error) else { return Err(Failure::Broken) };
-            let trouble = shared.explain(error, &unidentified(address), &credentials);
-            if trouble.problem == TlsProblem::Garbled {
+            let failure = shared.explain(error, &unidentified(address), &credentials);
+            if failure.problem == TlsProblem::Garbled {
                 return Err(Failure::Broken);
             }
-            shared.note_trouble(None, &trouble);
+            shared.note_failure(None, &failure);
             Err(Failure::Refused)
         }
     }
@@ -157,8 +157,8 @@ async fn refuse_in_the_clear(
     problem: TlsProblem,
     text: String,
 ) -> Failure {
-    let trouble = Trouble { problem, by_peer: false, text };
-    let refused = shared.note_trouble(None, &trouble);
+    let failure = TlsFailure { problem, by_peer: false, text };
+    let refused = shared.note_failure(None, &failure);
     tell_refusal(shared, &Stream::Clear(Rc::clone(tcp)), refused).await;
     Failure::Refused
 }
@@ -260,7 +260,11 @@ async fn receive(shared: &Rc<Shared>, connection: &mut Connection<Rc<Stream>>, c
 }
 
 /// Admits a node, and tells the driver. The driver may keep it waiting; what happens meanwhile counts.
-async fn connect(shared: &Shared, connection: &mut Connection<Rc<Stream>>, caller: &Caller) -> Option<Place> {
+async fn connect(
+    shared: &Shared,
+    connection: &mut Connection<Rc<Stream>>,
+    caller: &Caller,
+) -> Option<ConnectionSlot> {
     let theirs = &caller.hello;
     // The disk first, so that it is recorded before any message of this peer is acted on.
     shared.judge(theirs).ok()?;

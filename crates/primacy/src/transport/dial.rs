@@ -1,4 +1,4 @@
-//! The side that speaks: one link to each peer, dialled again whenever it breaks.
+//! The side that speaks: one connection to each peer, dialled again whenever it breaks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,9 +23,9 @@ use super::{Delivery, Limits, check_form};
 /// The capacity kept for bytes that the kernel has no room for.
 const PENDING_KEPT: usize = 4096;
 
-/// The way to one peer.
+/// A peer that this node dials.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct OutboundPeer {
     pub(super) node: NodeId,
     pub(super) address: String,
     /// The peer has just shown that it is there, so the next attempt need not wait.
@@ -39,7 +39,7 @@ pub(super) struct Link {
     trouble: RefCell<Option<String>>,
 }
 
-/// The connection that a link has now.
+/// The present connection to the peer.
 #[derive(Debug)]
 struct Outbound {
     stream: Rc<Stream>,
@@ -102,7 +102,7 @@ impl Backoff {
     }
 }
 
-impl Link {
+impl OutboundPeer {
     pub(super) fn new(node: NodeId, address: String) -> Self {
         Self {
             node,
@@ -269,33 +269,33 @@ impl Outbound {
     }
 }
 
-/// Keeps the link to one peer, until the mesh is dropped or the link is closed.
-pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
+/// Keeps the connection to one peer, until the mesh is dropped or the peer is closed.
+pub(super) async fn keep(shared: Rc<Shared>, peer: Rc<OutboundPeer>) {
     let mut backoff = Backoff::new(&shared.limits);
-    while !link.closing.get() {
+    while !peer.closing.get() {
         let mut rest = Duration::ZERO;
         let dialled = tokio::select! {
             biased;
-            () = link.closed() => return,
-            dialled = dial(&shared, &link) => dialled,
+            () = peer.closed() => return,
+            dialled = dial(&shared, &peer) => dialled,
         };
         match dialled {
             Ok(connected) => {
                 backoff = Backoff::new(&shared.limits);
                 let mut next = Some(connected);
                 while let Some((connection, theirs)) = next {
-                    next = stay(&shared, &link, &connection.stream, &theirs).await;
+                    next = stay(&shared, &peer, &connection.stream, &theirs).await;
                 }
-                *link.outbound.borrow_mut() = None;
+                *peer.outbound.borrow_mut() = None;
                 // A node that has just gone is not back at once, and the remaining nodes have an election to hold.
                 rest = shared.limits.backoff_first;
             }
-            Err(error) => link.failed(&shared, &error),
+            Err(error) => peer.failed(&shared, &error),
         }
         tokio::select! {
-            () = link.closed() => return,
+            () = peer.closed() => return,
             () = sleep(rest.plus(backoff.next(&shared)).into()) => {}
-            () = link.wake.notified() => backoff = Backoff::new(&shared.limits),
+            () = peer.wake.notified() => backoff = Backoff::new(&shared.limits),
         }
     }
 }
@@ -304,36 +304,41 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
 pub(super) type Connected = (Connection<Rc<Stream>>, Hello);
 
 /// Uses this connection until it ends. Returns the connection that takes its place, if it was renewed.
-async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello) -> Option<Connected> {
+async fn stay(
+    shared: &Shared,
+    peer: &OutboundPeer,
+    stream: &Rc<Stream>,
+    theirs: &Hello,
+) -> Option<Connected> {
     // An operator's order during the handshake counts.
-    if shared.judge_answer(link.node, theirs).is_err() {
+    if shared.judge_answer(peer.node, theirs).is_err() {
         return None;
     }
-    let signals = link.open(Rc::clone(stream), &shared.introduction().me, theirs);
-    shared.tell_voters(link, theirs);
-    shared.say_first_word(link);
+    let signals = peer.open(Rc::clone(stream), &shared.introduction().me, theirs);
+    shared.tell_voters(peer, theirs);
+    shared.say_first_word(peer);
     // The disk first, so that it is recorded before the peer's answers are acted on.
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;
     }
     // That the peer was there is known.
-    link.forget_wake().await;
+    peer.forget_wake().await;
     tokio::select! {
-        () = hold(link, stream, &signals) => None,
-        () = shared.outlives_trust(stream, link.node) => None,
-        renewed = renewed(shared, link, stream) => Some(renewed),
-        () = link.closed() => {
-            take_leave(shared, link, stream).await;
+        () = hold(peer, stream, &signals) => None,
+        () = shared.outlives_trust(stream, peer.node) => None,
+        renewed = renewed(shared, peer, stream) => Some(renewed),
+        () = peer.closed() => {
+            take_leave(shared, peer, stream).await;
             None
         }
     }
 }
 
 /// Lets all sent bytes leave before the connection is closed, as long as the peer takes them.
-async fn take_leave(shared: &Shared, link: &Link, stream: &Stream) {
+async fn take_leave(shared: &Shared, peer: &OutboundPeer, stream: &Stream) {
     let leaving = async {
-        while link.has_pending() {
-            if stream.writable().await.is_err() || link.flush().is_err() {
+        while peer.has_pending() {
+            if stream.writable().await.is_err() || peer.flush().is_err() {
                 return;
             }
         }
@@ -344,7 +349,7 @@ async fn take_leave(shared: &Shared, link: &Link, stream: &Stream) {
 /// Returns a connection that was made with this node's present certificate, once that differs from the one that
 /// `stream` was made with. The other side closes the old connection when it has agreed to the new one, so there is
 /// no moment without either.
-async fn renewed(shared: &Shared, link: &Link, stream: &Stream) -> Connected {
+async fn renewed(shared: &Shared, peer: &OutboundPeer, stream: &Stream) -> Connected {
     let (Stream::Tls(session), Some(tls)) = (stream, &shared.tls) else {
         return std::future::pending().await;
     };
@@ -353,31 +358,31 @@ async fn renewed(shared: &Shared, link: &Link, stream: &Stream) -> Connected {
         if tls.current().serial == session.serial {
             continue;
         }
-        match dial(shared, link).await {
+        match dial(shared, peer).await {
             Ok(connected) => return connected,
             // The present connection goes on.
-            Err(error) => link.failed(shared, &error),
+            Err(error) => peer.failed(shared, &error),
         }
     }
 }
 
 /// Makes one attempt, with its handshake.
-async fn dial(shared: &Shared, link: &Link) -> Result<Connected, DialError> {
+async fn dial(shared: &Shared, peer: &OutboundPeer) -> Result<Connected, DialError> {
     let patience = shared.limits.connect_timeout.into();
-    let connected = timeout(patience, connect(shared, &link.address, link.node)).await;
+    let connected = timeout(patience, connect(shared, &peer.address, peer.node)).await;
     let tcp = connected.map_err(|_| DialError::Timeout("connect"))??;
     let tcp = prepare(tcp, &shared.limits)?;
     let credentials = shared.tls.as_ref().map(|tls| tls.current());
-    let introduction = introduce(shared, link, tcp, credentials.as_deref());
+    let introduction = introduce(shared, peer, tcp, credentials.as_deref());
     let introduced = timeout(shared.limits.handshake_timeout.into(), introduction).await;
     let introduced = introduced.unwrap_or(Err(DialError::Timeout("shake hands")));
     introduced.map_err(|error| match (error.tls(), credentials) {
         (Some(reason), Some(credentials)) => {
-            let trouble = shared.explain(reason, link.node.as_str(), &credentials);
-            DialError::Refused(if trouble.problem == TlsProblem::Garbled {
-                shown(&trouble.text)
+            let failure = shared.explain(reason, peer.node.as_str(), &credentials);
+            DialError::Refused(if failure.problem == TlsProblem::Garbled {
+                shown(&failure.text)
             } else {
-                shared.note_trouble(Some(link.node), &trouble).text
+                shared.note_failure(Some(peer.node), &failure).text
             })
         }
         (_, _) => error,
@@ -401,20 +406,20 @@ async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStre
 /// Makes the handshake, from this side. Returns the hello of the other side.
 pub(super) async fn introduce(
     shared: &Shared,
-    link: &Link,
+    peer: &OutboundPeer,
     tcp: Rc<TcpStream>,
     credentials: Option<&Credentials>,
 ) -> Result<Connected, DialError> {
     let stream = match credentials {
         None => Stream::Clear(tcp),
         Some(credentials) => {
-            let session = Session::dial(tcp, credentials, link.node)?;
+            let session = Session::dial(tcp, credentials, peer.node)?;
             session.shake_hands().await?;
             Stream::Tls(Box::new(session))
         }
     };
     let mut connection = Connection::new(Rc::new(stream));
-    let said = connection.stream.write_all(&shared.hello_to(link.node)).await;
+    let said = connection.stream.write_all(&shared.hello_to(peer.node)).await;
     // A peer that has refused already may have closed the connection; then its reason can still be read.
     let answer = match (connection.read().await, said) {
         (Err(error), Err(unsaid)) if error.tls().is_none() => return Err(unsaid.into()),
@@ -422,7 +427,7 @@ pub(super) async fn introduce(
     };
     match answer {
         (_, Frame::Welcome(theirs)) => {
-            let Err(refused) = shared.judge_answer(link.node, &theirs) else {
+            let Err(refused) = shared.judge_answer(peer.node, &theirs) else {
                 connection.stream.write_all(&shared.ready).await?;
                 return Ok((connection, theirs));
             };
@@ -433,7 +438,7 @@ pub(super) async fn introduce(
             Err(DialError::Refused(text))
         }
         (_, Frame::Refused(refused)) => {
-            shared.refused_by(link.node, Role::Node, &refused).await;
+            shared.refused_by(peer.node, Role::Node, &refused).await;
             Err(DialError::Refused(refused.text))
         }
         (_, Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_))
@@ -442,11 +447,11 @@ pub(super) async fn introduce(
 }
 
 /// Returns when the connection is of no use any more.
-async fn hold(link: &Link, stream: &Stream, signals: &Signals) {
+async fn hold(peer: &OutboundPeer, stream: &Stream, signals: &Signals) {
     tokio::select! {
         () = signals.close.notified() => {}
         () = ended(stream) => {}
-        () = pump(link, stream, signals) => {}
+        () = pump(peer, stream, signals) => {}
     }
 }
 
@@ -462,11 +467,11 @@ async fn ended(stream: &Stream) {
 }
 
 /// Writes what waits whenever the kernel has room, until the connection breaks.
-async fn pump(link: &Link, stream: &Stream, signals: &Signals) {
+async fn pump(peer: &OutboundPeer, stream: &Stream, signals: &Signals) {
     loop {
-        if !link.has_pending() {
+        if !peer.has_pending() {
             signals.pending.notified().await;
-        } else if stream.writable().await.is_err() || link.flush().is_err() {
+        } else if stream.writable().await.is_err() || peer.flush().is_err() {
             return;
         }
     }

@@ -45,7 +45,7 @@ pub use crate::connections::{
 };
 use crate::handshake::{DiskId, Hello, PeerDisk, Voters};
 
-use dial::Link;
+use dial::OutboundPeer;
 use state::{Introduction, Shared};
 pub(crate) use stream::watch_for_stalls;
 pub use tls::{ServerFiles, ServerTls};
@@ -163,7 +163,7 @@ impl Mesh {
                 return Err(TransportError::PeerIsSelf { node: *node });
             }
             check_peer(*node, address, &config).await?;
-            if links.insert(*node, Rc::new(Link::new(*node, address.clone()))).is_some() {
+            if links.insert(*node, Rc::new(OutboundPeer::new(*node, address.clone()))).is_some() {
                 return Err(TransportError::PeerTwice { node: *node });
             }
         }
@@ -221,7 +221,7 @@ impl Mesh {
         let (mut links, mut new) = (BTreeMap::new(), Vec::new());
         for (&node, address) in peers.iter().filter(|(node, _)| **node != shared.node) {
             let link = shared.link(node).filter(|link| *link.address == **address).unwrap_or_else(|| {
-                let link = Rc::new(Link::new(node, address.to_string()));
+                let link = Rc::new(OutboundPeer::new(node, address.to_string()));
                 new.push(Rc::clone(&link));
                 link
             });

@@ -24,10 +24,10 @@ use crate::handshake::{
 use crate::versions::Versions;
 
 use super::accept::Caller;
-use super::dial::Link;
+use super::dial::OutboundPeer;
 use super::pending::{PendingConnection, PendingConnections};
 use super::stream::Stream;
-use super::tls::{self, Credentials, Sides, Tls, Trouble};
+use super::tls::{self, Credentials, Sides, Tls, TlsFailure};
 use super::{Arrival, Counters, Limits, MeshConfig, PeerRefusal, PeerStatus, Security, TransportError};
 
 /// The most connections that one peer, or its guardian, may have with this node. More than one is normal for a moment, when a process
@@ -71,7 +71,7 @@ pub(super) struct Shared {
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) limits: Limits,
     introduction: RefCell<Rc<Introduction>>,
-    links: RefCell<BTreeMap<NodeId, Rc<Link>>>,
+    links: RefCell<BTreeMap<NodeId, Rc<OutboundPeer>>>,
     pub(super) ready: Vec<u8>,
     inbox: Rc<Inbox>,
     pending: Rc<PendingConnections>,
@@ -148,7 +148,7 @@ struct Accepted {
 
 /// A connection's place among those that this node listens to.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     pub(super) number: u64,
     /// Signalled when the connection shall be closed from this side.
     pub(super) close: Rc<Notify>,
@@ -172,7 +172,7 @@ impl Introduction {
 impl Shared {
     pub(super) fn new(
         config: MeshConfig,
-        links: BTreeMap<NodeId, Rc<Link>>,
+        links: BTreeMap<NodeId, Rc<OutboundPeer>>,
         inbox: mpsc::Sender<Arrival>,
     ) -> Result<Self, TransportError> {
         let MeshConfig { me, limits, peer_disks, term, security, listen: _, peers: _ } = config;
@@ -224,11 +224,11 @@ impl Shared {
     }
 
     /// The ways to the peers. Not to be held while a task waits.
-    pub(super) fn links(&self) -> Ref<'_, BTreeMap<NodeId, Rc<Link>>> {
+    pub(super) fn links(&self) -> Ref<'_, BTreeMap<NodeId, Rc<OutboundPeer>>> {
         self.links.borrow()
     }
 
-    pub(super) fn link(&self, node: NodeId) -> Option<Rc<Link>> {
+    pub(super) fn link(&self, node: NodeId) -> Option<Rc<OutboundPeer>> {
         self.links.borrow().get(&node).cloned()
     }
 
@@ -307,10 +307,10 @@ impl Shared {
         let leaf = presented.first().ok_or(rustls::Error::NoCertificatesPresented);
         let mine = self.tls.as_ref().expect("a session is one of TLS").current();
         let Err(error) = leaf.and_then(|leaf| mine.names.check(leaf, node)) else { return Ok(()) };
-        let text = tls::trouble::other_name(self.node, node, &error, &mine);
-        let trouble = Trouble { problem: TlsProblem::OtherName, by_peer: false, text };
+        let text = tls::failure::other_name(self.node, node, &error, &mine);
+        let failure = TlsFailure { problem: TlsProblem::OtherName, by_peer: false, text };
         // The name is made up; so it must not choose the peer with which the refusal is shown.
-        Err(self.note_trouble(None, &trouble))
+        Err(self.note_failure(None, &failure))
     }
 
     /// Judges a node that has dialled this node.
@@ -333,7 +333,7 @@ impl Shared {
 
     /// Sends the voters to a node that counts older ones, over a new connection to it. It may know none of the others any more, so that
     /// it could not even ask.
-    pub(super) fn tell_voters(&self, link: &Link, theirs: &Hello) {
+    pub(super) fn tell_voters(&self, link: &OutboundPeer, theirs: &Hello) {
         let introduction = self.introduction();
         if theirs.voters_number < introduction.me.voters_number
             && theirs.voters != introduction.me.voters
@@ -344,7 +344,7 @@ impl Shared {
     }
 
     /// Sends the first messages that a node must hear over a connection from this one, if there are any and such a connection.
-    pub(super) fn say_first_word(&self, link: &Link) {
+    pub(super) fn say_first_word(&self, link: &OutboundPeer) {
         let word = {
             let state = self.state.borrow();
             let readmitted = state.peer_disks.get(&link.node).is_some_and(|known| known.readmitted);
@@ -478,14 +478,14 @@ impl Shared {
     }
 
     /// The words for an error of TLS.
-    pub(super) fn explain(&self, error: &rustls::Error, peer: &str, mine: &Credentials) -> Trouble {
+    pub(super) fn explain(&self, error: &rustls::Error, peer: &str, mine: &Credentials) -> TlsFailure {
         tls::explain(error, self.node, peer, mine)
     }
 
     /// Notes the reason why there is no protected connection to a peer, or to a client that has not named its node.
-    pub(super) fn note_trouble(&self, node: Option<NodeId>, trouble: &Trouble) -> Refused {
-        let refused = Refused::new(RefusalKind::Tls(trouble.problem), &trouble.text);
-        self.note_refusal(node, trouble.by_peer, &refused);
+    pub(super) fn note_failure(&self, node: Option<NodeId>, failure: &TlsFailure) -> Refused {
+        let refused = Refused::new(RefusalKind::Tls(failure.problem), &failure.text);
+        self.note_refusal(node, failure.by_peer, &refused);
         refused
     }
 
@@ -531,13 +531,13 @@ impl Shared {
                 continue;
             };
             let (now, grace) = (clock::now(), self.limits.certificate_grace);
-            let trouble = self.explain(&error, node.as_str(), &credentials);
+            let failure = self.explain(&error, node.as_str(), &credentials);
             if doubted_at.is_none() {
                 let grace = StdDuration::from(grace);
-                tracing::warn!(%node, "its connection is closed in {grace:?} at the latest: {}", trouble.text);
+                tracing::warn!(%node, "its connection is closed in {grace:?} at the latest: {}", failure.text);
             }
             if now.since(*doubted_at.get_or_insert(now)) >= grace {
-                self.note_trouble(Some(node), &trouble);
+                self.note_failure(Some(node), &failure);
                 return;
             }
         }
@@ -572,7 +572,7 @@ impl Shared {
     /// None if an operator has removed this peer meanwhile, or if the node has sent a hello since over a connection that is admitted:
     /// the last frame of a handshake can come after its process has died and the next one has connected, and must not make the dead one
     /// the latest. A living process dials again.
-    pub(super) fn admit(&self, caller: &Caller) -> Option<Place> {
+    pub(super) fn admit(&self, caller: &Caller) -> Option<ConnectionSlot> {
         let Caller { hello: theirs, number, round_trip } = caller;
         self.judge(theirs).ok()?;
         let mut state = self.state.borrow_mut();
@@ -604,11 +604,11 @@ impl Shared {
         let close_too = Rc::clone(&close);
         let accepted = Accepted { number: *number, identity, role, disk, voters_number, close: close_too };
         state.accepted.push(accepted);
-        Some(Place { number: *number, close })
+        Some(ConnectionSlot { number: *number, close })
     }
 
     /// Gives up the place. If the node cannot be heard any more over any connection, that is evidence.
-    pub(super) fn retire(&self, place: &Place, theirs: &Hello) -> Option<Arrival> {
+    pub(super) fn retire(&self, place: &ConnectionSlot, theirs: &Hello) -> Option<Arrival> {
         let node = theirs.identity.node;
         let mut state = self.state.borrow_mut();
         state.accepted.retain(|accepted| accepted.number != place.number);
@@ -637,8 +637,8 @@ impl Shared {
     pub(super) fn replace(
         &self,
         introduction: Introduction,
-        links: BTreeMap<NodeId, Rc<Link>>,
-    ) -> Vec<Rc<Link>> {
+        links: BTreeMap<NodeId, Rc<OutboundPeer>>,
+    ) -> Vec<Rc<OutboundPeer>> {
         let (voters, number) = (introduction.me.voters.clone(), introduction.me.voters_number);
         self.introduction.replace(Rc::new(introduction));
         let before = self.links.replace(links);
@@ -657,7 +657,7 @@ impl Shared {
             !links.contains_key(&node) && !voters.contains(node) && other.voters_number <= number
         };
         state.accepted.iter().filter(gone).for_each(|other| other.close.notify_one());
-        let still = |link: &Rc<Link>| links.get(&link.node).is_some_and(|now| Rc::ptr_eq(now, link));
+        let still = |link: &Rc<OutboundPeer>| links.get(&link.node).is_some_and(|now| Rc::ptr_eq(now, link));
         before.into_values().filter(|link| !still(link)).collect()
     }
 
@@ -684,7 +684,7 @@ impl Shared {
             let from = |other: &&Accepted| other.identity.node == node && other.role == role;
             state.accepted.iter().rev().find(from).map(|other| other.identity)
         };
-        let status = |link: &Rc<Link>| PeerStatus {
+        let status = |link: &Rc<OutboundPeer>| PeerStatus {
             node: link.node,
             address: link.address.clone(),
             outbound: link.connected_to(),

@@ -6,10 +6,10 @@
 //! resumed from an earlier session, so that every handshake verifies anew.
 
 pub(crate) mod certificate_names;
+pub(crate) mod failure;
 mod load;
 mod replaceable;
 mod server;
-pub(crate) mod trouble;
 
 use std::fmt;
 use std::io;
@@ -25,15 +25,15 @@ use super::{CertificateStatus, Security, TlsError, TlsFiles};
 use crate::clock;
 use crate::connections::CertificateReport;
 use certificate_names::{CertificateNames, Verifier};
+pub(crate) use failure::{TlsFailure, explain};
 use replaceable::{OfFiles, Replaceable, Words};
 pub use server::{ServerFiles, ServerTls};
-pub(crate) use trouble::{Trouble, explain};
 
 impl CertificateStatus {
     /// [`valid_until`](Self::valid_until) as people write it, such as `2026-11-21T16:00:00Z`.
     #[must_use]
     pub fn valid_until_utc(&self) -> String {
-        trouble::utc(self.valid_until)
+        failure::utc(self.valid_until)
     }
 }
 

@@ -22,7 +22,7 @@ use super::store::block_on;
 use super::target;
 use crate::duration;
 use crate::entry::layers::Sources;
-use crate::entry::place::{between_processes, resolve_url};
+use crate::entry::location::{between_processes, resolve_url};
 use crate::exit::{self, Exit, Failure};
 
 /// The shortest meaningful watch of this machine's pauses.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use primacy::config::Timers;
 use primacy::core::FencingToken;
 use primacy::core::election::lease::Record;
-use primacy::core::election::session::Place;
+use primacy::core::election::session::QueuePosition;
 use primacy::stores::{Check, Opened, Register, Sessions, SetError, Verdict, open_any};
 
 use super::findings::Findings;
@@ -185,7 +185,9 @@ async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Durati
         if round % 10 != 0 {
             continue;
         }
-        if let Place::First { token, .. } = sessions.stand(&begun.session, &holder).await.map_err(text)? {
+        if let QueuePosition::First { token, .. } =
+            sessions.stand(&begun.session, &holder).await.map_err(text)?
+        {
             firsts += 1;
             falls = falls.or(last.filter(|last| *last >= token).map(|last| (last, token)));
             last = Some(token);

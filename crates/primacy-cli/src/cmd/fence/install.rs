@@ -6,7 +6,7 @@ use primacy::fence::postgres::{self, Guard, SCHEMA};
 use primacy::stores::OpenError;
 
 use crate::entry::layers::Sources;
-use crate::entry::place::resolve_url;
+use crate::entry::location::resolve_url;
 use crate::exit::{self, Exit, Failure};
 use crate::stdout;
 

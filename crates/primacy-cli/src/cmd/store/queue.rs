@@ -66,7 +66,7 @@ pub(super) async fn gone(store: &dyn Sessions, token: FencingToken) -> Result<()
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
-        crate::entry::place::failure(&error.into())
+        crate::entry::location::failure(&error.into())
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use primacy_fuzz::Draw;
 
 use super::layers::{Source, keys};
-use super::place::resolve_url;
+use super::location::resolve_url;
 use super::*;
 
 #[test]

@@ -62,15 +62,18 @@ async fn a_lost_answer_leaves_one_leadership() {
         // The lock is taken, and then the connection closed.
         consul.fault("PUT /v1/txn", count, json!({"status": 0, "after": true}));
         let place = one.stand().await;
-        assert!(matches!(place, Ok(Place::First { .. }) | Err(SessionError::NoAnswer { .. })), "{place:?}");
+        assert!(
+            matches!(place, Ok(QueuePosition::First { .. }) | Err(SessionError::NoAnswer { .. })),
+            "{place:?}"
+        );
         consul.order("mend", &json!({}));
         let held = consul.key("safe/e/.lock").unwrap();
         assert_eq!(held["Session"], json!(one.session.as_str()));
         let token = one.lead().await;
         assert_eq!(consul.key("safe/e/.lock"), Some(held), "it is found again, and not made anew");
         assert_eq!(
-            place.unwrap_or(Place::First { token, asked_to_resign: false }),
-            Place::First { token, asked_to_resign: false }
+            place.unwrap_or(QueuePosition::First { token, asked_to_resign: false }),
+            QueuePosition::First { token, asked_to_resign: false }
         );
         // The same for the request that frees it.
         consul.fault("PUT /v1/txn", count, json!({"status": 0, "after": true}));

@@ -8,7 +8,7 @@ use primacy_conformance::live::postgres::{PgBouncer, Postgres, SUPERUSER, url};
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::{Outcome, SESSION_LAWS, SessionCapabilities, SessionsHarness, check_sessions};
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, open_any, postgres};
 use tokio::sync::Semaphore;
@@ -136,21 +136,21 @@ impl Candidate {
         Self { store, session, holder: Holder { identity, address: format!("{name}:1") } }
     }
 
-    async fn stand(&self) -> Result<Place, SessionError> {
+    async fn stand(&self) -> Result<QueuePosition, SessionError> {
         self.store.stand(&self.session, &self.holder).await
     }
 
     async fn lead(&self) -> FencingToken {
         match self.stand().await.expect("an answer") {
-            Place::First { token, .. } => token,
-            Place::Behind { first } => panic!("{first:?} is first"),
+            QueuePosition::First { token, .. } => token,
+            QueuePosition::Behind { first } => panic!("{first:?} is first"),
         }
     }
 
     async fn behind(&self) -> Entry {
         match self.stand().await.expect("an answer") {
-            Place::Behind { first } => first,
-            Place::First { token, .. } => panic!("it is first, with {token}"),
+            QueuePosition::Behind { first } => first,
+            QueuePosition::First { token, .. } => panic!("it is first, with {token}"),
         }
     }
 
@@ -158,7 +158,7 @@ impl Candidate {
     async fn become_first(&self) -> FencingToken {
         let waiting = async {
             loop {
-                if let Ok(Place::First { token, .. }) = self.stand().await {
+                if let Ok(QueuePosition::First { token, .. }) = self.stand().await {
                     return token;
                 }
                 drop(tokio::time::timeout(SHORT / 3, self.store.changed()).await);
@@ -238,8 +238,8 @@ async fn whoever_loses_its_connection_is_told_at_once_and_leads_again_without_wa
         // Its own row holds no candidate back any more: either is the first at once.
         let place = one.stand().await.unwrap();
         let token = match place {
-            Place::First { token, .. } => token,
-            Place::Behind { .. } => {
+            QueuePosition::First { token, .. } => token,
+            QueuePosition::Behind { .. } => {
                 let token = two.become_first().await;
                 two.store.leave(&two.session).await.unwrap();
                 assert!(token > last, "{token} after {last}");
@@ -335,7 +335,7 @@ async fn a_thousand_elections_share_one_session() {
             let session = store.begin(PATIENCE).await.expect("a session").session;
             let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
             let place = store.stand(&session, &Holder { identity, address: String::new() }).await;
-            assert!(matches!(place, Ok(Place::First { .. })), "{place:?}");
+            assert!(matches!(place, Ok(QueuePosition::First { .. })), "{place:?}");
             (store, session)
         });
     }
@@ -458,7 +458,7 @@ async fn the_rights_of_the_page_are_enough() {
     is_ended(&one.stand().await);
     let begun = reader.begin(PATIENCE).await.unwrap().session;
     let refused = reader.stand(&begun, &one.holder).await;
-    assert!(matches!(refused, Ok(Place::Behind { .. })), "it has the right to look: {refused:?}");
+    assert!(matches!(refused, Ok(QueuePosition::Behind { .. })), "it has the right to look: {refused:?}");
     two.store.leave(&two.session).await.unwrap();
     let refused = reader.stand(&begun, &one.holder).await;
     assert!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::zookeeper::{ZooKeeper, curator};
 use primacy_conformance::live::{Ground, Server, program};
-use primacy_core::election::session::Place;
+use primacy_core::election::session::QueuePosition;
 use primacy_stores::Sessions;
 use rustix::process::Signal;
 use zookeeper_client::Client;
@@ -148,7 +148,7 @@ async fn take_over_from_each_other(kind: Kind, ensemble: &ZooKeeper) {
     let session = begin(&*ours).await;
     let kept = Kept::new(&ours, &session);
     let place = ours.stand(&session, &holder("ours")).await.expect("a place");
-    let Place::Behind { first: leader } = place else { panic!("the stranger leads") };
+    let QueuePosition::Behind { first: leader } = place else { panic!("the stranger leads") };
     assert_eq!(leader.holder.identity.node.as_str(), "stranger-1");
     assert_eq!(leader.holder.identity.incarnation.count, 0);
     assert_eq!(seen, leader, "who only looks is shown the same");
@@ -238,7 +238,7 @@ pub(crate) async fn a_request_to_resign_costs_no_latch_of_curator_its_turn(ensem
     assert_eq!(ours.ask_to_resign(token, "somebody").await, Ok(true));
     soon(ours.changed()).await;
     let place = ours.stand(&session, &holder("ours")).await;
-    assert_eq!(place, Ok(Place::First { token, asked_to_resign: true }));
+    assert_eq!(place, Ok(QueuePosition::First { token, asked_to_resign: true }));
     ours.leave(&session).await.expect("it leaves");
     latch.has_said("leads").await;
     latch.server.stop().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use primacy_conformance::live::zookeeper::{Middle, ZooKeeper};
-use primacy_core::election::session::{Place, SessionId};
+use primacy_core::election::session::{QueuePosition, SessionId};
 use primacy_stores::{SessionError, Sessions};
 use zookeeper_client::Client;
 
@@ -53,7 +53,7 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
     let (of_a, of_b) = (begin(&*a).await, begin(&*b).await);
     let _kept = Kept::new(&b, &of_b);
     let earlier = become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-    assert!(matches!(b.stand(&of_b, &holder("b")).await, Ok(Place::Behind { .. })));
+    assert!(matches!(b.stand(&of_b, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
     let called_at = Instant::now();
     let kept = a.keep_alive(&of_a).await.expect("its session lives");
     middle.be_silent();
@@ -76,7 +76,7 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
     soon(a.changed()).await;
     let again = begin(&*a).await;
     assert_ne!(again, of_a);
-    assert!(matches!(a.stand(&again, &holder("a")).await, Ok(Place::Behind { .. })));
+    assert!(matches!(a.stand(&again, &holder("a")).await, Ok(QueuePosition::Behind { .. })));
 }
 
 /// The client library does not report it.
@@ -133,7 +133,7 @@ pub(crate) async fn the_servers_wait_as_long_as_was_promised(ensemble: &mut ZooK
         let others = open(ensemble, "promised").await;
         let (of_a, of_others) = (begin(&*a).await, begin_with(&*others, LONG).await);
         become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-        assert!(matches!(others.stand(&of_others, &holder("b")).await, Ok(Place::Behind { .. })));
+        assert!(matches!(others.stand(&of_others, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
         // Long enough after the beginning that what follows does not depend on that.
         let mut promised_until = Instant::now();
         while promised_until <= Instant::now() + TIMEOUT / 2 {

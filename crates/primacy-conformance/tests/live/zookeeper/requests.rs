@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use primacy_conformance::live::zookeeper::ZooKeeper;
 use primacy_core::FencingToken;
-use primacy_core::election::session::{Place, SessionId};
+use primacy_core::election::session::{QueuePosition, SessionId};
 use primacy_stores::{OpenError, SessionError, Sessions, open_any};
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -28,9 +28,9 @@ pub(crate) async fn an_entry_is_made_once_and_the_next_one_is_told_when_it_goes(
     assert_ne!(of_a, of_b, "two handles on one election never share a session");
     let first = become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
     assert_eq!(become_first(&*a, &of_a, &holder("a")).await, Ok(first), "the same entry");
-    let behind = |place: Place| match place {
-        Place::Behind { first } => first,
-        Place::First { .. } => panic!("another one is first"),
+    let behind = |place: QueuePosition| match place {
+        QueuePosition::Behind { first } => first,
+        QueuePosition::First { .. } => panic!("another one is first"),
     };
     let seen = behind(b.stand(&of_b, &holder("b")).await.expect("a place"));
     assert_eq!((seen.holder, seen.token), (holder("a"), first));
@@ -52,7 +52,10 @@ pub(crate) async fn an_entry_is_made_once_and_the_next_one_is_told_when_it_goes(
     };
     assert!(second > first);
     assert_eq!(a.leave(&of_a).await, Ok(()), "again");
-    assert!(matches!(a.stand(&of_a, &holder("a")).await, Ok(Place::Behind { .. })), "it may campaign again");
+    assert!(
+        matches!(a.stand(&of_a, &holder("a")).await, Ok(QueuePosition::Behind { .. })),
+        "it may campaign again"
+    );
     b.end(&of_b).await.expect("it ends");
     assert!(matches!(b.stand(&of_b, &holder("b")).await, Err(SessionError::Ended { .. })));
     assert!(matches!(b.keep_alive(&of_b).await, Err(SessionError::Ended { .. })));
@@ -98,10 +101,10 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
     assert_eq!(b.ask_to_resign(token, "somebody else").await, Ok(true));
     soon(a.changed()).await;
     let place = a.stand(&of_a, &holder("a")).await;
-    assert_eq!(place, Ok(Place::First { token, asked_to_resign: true }));
+    assert_eq!(place, Ok(QueuePosition::First { token, asked_to_resign: true }));
     a.leave(&of_a).await.expect("it leaves");
     let again = a.stand(&of_a, &holder("a")).await.expect("a place");
-    let Place::First { token: later, asked_to_resign: false } = again else { panic!("{again:?}") };
+    let QueuePosition::First { token: later, asked_to_resign: false } = again else { panic!("{again:?}") };
     assert!(later > token);
     // Another program's data there stays.
     let client = Client::connect(&ensemble.addresses()).await.expect("a server");
@@ -113,7 +116,7 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
     );
     assert_eq!(client.get_data("/live/asked").await.expect("it is there").0, b"not ours");
     let place = a.stand(&of_a, &holder("a")).await;
-    assert_eq!(place, Ok(Place::First { token: later, asked_to_resign: false }));
+    assert_eq!(place, Ok(QueuePosition::First { token: later, asked_to_resign: false }));
 }
 
 pub(crate) async fn what_a_dead_life_has_left_is_removed(ensemble: &ZooKeeper) {
@@ -121,7 +124,7 @@ pub(crate) async fn what_a_dead_life_has_left_is_removed(ensemble: &ZooKeeper) {
     let (of_a, of_b) = (begin(&*a).await, begin(&*b).await);
     let _kept = [(&a, &of_a), (&b, &of_b)].map(|(sessions, session)| Kept::new(sessions, session));
     become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-    assert!(matches!(b.stand(&of_b, &holder("b")).await, Ok(Place::Behind { .. })));
+    assert!(matches!(b.stand(&of_b, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
     let guardian = open(ensemble, "evicted").await;
     let mut other_life = holder("a").identity;
     other_life.incarnation.nonce += 1;
@@ -160,7 +163,7 @@ pub(crate) async fn what_a_dropped_handle_has_left_goes(ensemble: &ZooKeeper) {
     let next = open(ensemble, "dropped-a").await;
     let of_next = begin(&*next).await;
     assert_ne!(of_next, of_a);
-    assert!(matches!(next.stand(&of_next, &holder("c")).await, Ok(Place::Behind { .. })));
+    assert!(matches!(next.stand(&of_next, &holder("c")).await, Ok(QueuePosition::Behind { .. })));
     let dropped_at = Instant::now();
     drop(a);
     let later = become_first(&*next, &of_next, &holder("c")).await.expect("it is first");
@@ -194,14 +197,14 @@ pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemb
         let _kept = Kept::new(&curator, &session);
         let token = become_first(&*curator, &session, &holder("a")).await.expect("it is first");
         let stays = curator.stand(&session, &holder("a")).await;
-        assert_eq!(stays, Ok(Place::First { token, asked_to_resign: false }));
+        assert_eq!(stays, Ok(QueuePosition::First { token, asked_to_resign: false }));
         let path = format!("/live/{election}/{prefix}");
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let (_, sequence) = client.create(&path, b"", &options).await.expect("a stranger stands");
         // A server may be behind.
-        let unaware = Ok(Place::First { token, asked_to_resign: false });
+        let unaware = Ok(QueuePosition::First { token, asked_to_resign: false });
         let ends = stand_until(&*curator, &session, |place| *place != unaware).await;
-        assert_eq!(ends, Ok(Place::First { token, asked_to_resign: true }), "{prefix}");
+        assert_eq!(ends, Ok(QueuePosition::First { token, asked_to_resign: true }), "{prefix}");
         curator.leave(&session).await.expect("it leaves in order");
         let refused = curator.stand(&session, &holder("a")).await;
         assert!(
@@ -210,7 +213,7 @@ pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemb
         );
         client.delete(&format!("{path}{sequence}"), None).await.expect("the stranger goes");
         let again = stand_until(&*curator, &session, Result::is_ok).await;
-        assert!(matches!(again, Ok(Place::First { asked_to_resign: false, .. })), "{again:?}");
+        assert!(matches!(again, Ok(QueuePosition::First { asked_to_resign: false, .. })), "{again:?}");
     }
 }
 
@@ -218,8 +221,8 @@ pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemb
 async fn stand_until(
     sessions: &dyn Sessions,
     session: &SessionId,
-    is_it: impl Fn(&Result<Place, SessionError>) -> bool,
-) -> Result<Place, SessionError> {
+    is_it: impl Fn(&Result<QueuePosition, SessionError>) -> bool,
+) -> Result<QueuePosition, SessionError> {
     soon(async {
         loop {
             let place = sessions.stand(session, &holder("a")).await;

@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{Message, Trouble};
+use super::{Message, RequestFailure};
 use crate::election::lease::RequestId;
 use crate::id::Identity;
 use crate::protocol::{Endpoint, Input, Output, Protocol};
@@ -64,13 +64,13 @@ impl Eviction {
         self.ending
     }
 
-    fn on_reply(&mut self, now: Instant, result: Result<bool, Trouble>) {
+    fn on_reply(&mut self, now: Instant, result: Result<bool, RequestFailure>) {
         self.act_at = now.after(self.poll_interval);
         match result {
             Ok(true) => self.evicted = true,
             Ok(false) if self.evicted => self.ending = Some(Ending::Done),
             // The end of a session is no answer to this.
-            Ok(false) | Err(Trouble::Ended | Trouble::NoAnswer) => {}
+            Ok(false) | Err(RequestFailure::Ended | RequestFailure::NoAnswer) => {}
         }
         self.found = result.ok();
     }

@@ -31,7 +31,7 @@ const PREFIX_END: &str = "bench/watched0";
 
 /// The result for so many watchers, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct DelayRow {
     watchers: usize,
     systems: Vec<Delay>,
     /// The median of the first system above that of the second.
@@ -62,7 +62,7 @@ struct Measured {
 type News = (u64, Instant);
 
 /// Measures in so many rounds, the systems in turns. The watchers are spread over all nodes, and one client writes, at the first node.
-pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
+pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<DelayRow>, Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
     let mut measured: Vec<[Measured; 2]> = WATCHERS.iter().map(|_| Default::default()).collect();
@@ -82,7 +82,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
         let systems: Vec<Delay> = delays.collect::<Option<_>>()?;
         let [first, second] = &systems[..] else { return None };
         let ratio = rounded(first.told_ms.median / second.told_ms.median, 1e2);
-        Some(Row { watchers, systems, ratio })
+        Some(DelayRow { watchers, systems, ratio })
     });
     rows.collect::<Option<_>>().ok_or_else(|| failed("nothing was measured"))
 }
@@ -171,7 +171,7 @@ async fn watch(caller: Caller, tell: mpsc::UnboundedSender<News>, ready: mpsc::S
     drop(ready);
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for DelayRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for Delay { system, told_ms, last_told_ms, answered_ms, busy_median } in &self.systems {
             writeln!(

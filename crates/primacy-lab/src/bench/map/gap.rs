@@ -39,7 +39,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// The result of one system, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct GapRow {
     system: String,
     trials: usize,
     clients: usize,
@@ -82,7 +82,7 @@ struct Seen {
 }
 
 /// Kills the leader of each system in each round.
-pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
+pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<GapRow>, Failure> {
     // The first timers are etcd's own, which are its defaults.
     let rivals = TIMERS.iter().enumerate().map(|(number, &timers)| (number > 0).then_some(timers));
     let systems: Vec<System> = [System::Primacy].into_iter().chain(rivals.map(System::Etcd)).collect();
@@ -140,8 +140,8 @@ impl Measured {
         Ok(())
     }
 
-    fn row(self, system: String) -> Option<Row> {
-        Some(Row {
+    fn row(self, system: String) -> Option<GapRow> {
+        Some(GapRow {
             system,
             trials: self.gaps.len(),
             clients: CLIENTS,
@@ -223,7 +223,7 @@ impl Client {
     }
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for GapRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { system, trials, gap_ms, client_gap_ms, errors_median, errors_max, .. } = self;
         write!(

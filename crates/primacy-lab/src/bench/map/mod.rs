@@ -18,8 +18,8 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use super::idle::rounded;
-use super::place::Place;
 use super::process_group::ProcessGroup;
+use super::state_dir::StateDir;
 use crate::exit::{self, Exit, Failure};
 
 /// Measure the map that nodes replicate, beside etcd.
@@ -79,18 +79,18 @@ struct Outcome {
     cores: usize,
     /// The share of the machine that was at work before anything was started.
     busy_before: f64,
-    puts: Option<Vec<puts::Row>>,
+    puts: Option<Vec<puts::PutsRow>>,
     memory: Option<puts::Memory>,
-    delay: Option<Vec<delay::Row>>,
-    sessions: Option<Vec<sessions::Row>>,
-    gap: Option<Vec<gap::Row>>,
-    recovery: Option<Vec<recovery::Row>>,
+    delay: Option<Vec<delay::DelayRow>>,
+    sessions: Option<Vec<sessions::SessionsRow>>,
+    gap: Option<Vec<gap::GapRow>>,
+    recovery: Option<Vec<recovery::RecoveryRow>>,
 }
 
 /// The settings that all measurements share.
 struct Run<'a> {
     group: &'a ProcessGroup,
-    place: &'a Place,
+    place: &'a StateDir,
     rounds: usize,
     size_percent: u32,
     history_mib: u64,
@@ -104,7 +104,7 @@ pub(crate) fn map(args: &Map) -> Result<Exit, Failure> {
     if args.rounds == 0 || args.history == 0 {
         return Err(Failure::new(Exit::Usage, "--rounds and --history: at least one"));
     }
-    let place = Place::new(args.state_dir.as_deref())?;
+    let place = StateDir::new(args.state_dir.as_deref())?;
     let group = ProcessGroup::new()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (rounds, size_percent, history_mib) = (args.rounds, args.size, args.history);

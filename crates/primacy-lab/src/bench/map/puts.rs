@@ -60,7 +60,7 @@ struct Case {
 
 /// The result of one case, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct PutsRow {
     kind: Kind,
     asked: Asked,
     clients: usize,
@@ -137,7 +137,7 @@ fn cases(run: &Run<'_>) -> Vec<Case> {
 }
 
 /// Measures all cases in so many rounds, the systems in turns.
-pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<Row>, Memory), Failure> {
+pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<PutsRow>, Memory), Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
     let (cases, keys) = (cases(run), run.sized(KEYS));
@@ -196,7 +196,7 @@ impl Case {
         Ok(load(&callers, self.clients, self.requests, question).await)
     }
 
-    fn row(self, trios: &[Trio<'_>], measured: [Measured; 2]) -> Option<Row> {
+    fn row(self, trios: &[Trio<'_>], measured: [Measured; 2]) -> Option<PutsRow> {
         let speeds = trios.iter().zip(measured).map(|(trio, measured)| {
             let Measured { rates, took, busy, errors } = measured;
             Some(Speed {
@@ -211,7 +211,7 @@ impl Case {
         });
         let systems: Vec<Speed> = speeds.collect::<Option<_>>()?;
         let [first, second] = &systems[..] else { return None };
-        Some(Row {
+        Some(PutsRow {
             kind: self.kind,
             asked: self.asked,
             clients: self.clients,
@@ -359,7 +359,7 @@ fn scattered(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for PutsRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let asked = match self.asked {
             Asked::All => "all nodes",

@@ -30,7 +30,7 @@ const LAST_KEY: &[u8] = b"bench/last";
 
 /// The result of one system, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct RecoveryRow {
     system: String,
     history_mib: u64,
     /// The time that the writes took, in seconds, and the number that was refused.
@@ -56,7 +56,7 @@ struct Measured {
 }
 
 /// Measures in so many rounds, one system after the other, each time with new nodes.
-pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
+pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<RecoveryRow>, Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let mut measured: [Measured; 2] = Default::default();
     for round in 1..=run.rounds {
@@ -67,7 +67,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
         }
     }
     let rows = systems.iter().zip(measured).map(|(system, measured)| {
-        Some(Row {
+        Some(RecoveryRow {
             system: system.name(),
             history_mib: run.history_mib,
             written_in_s: rounded(median_of(&measured.written_in)?, 10.0),
@@ -146,7 +146,7 @@ async fn until_it_knows(
     }
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for RecoveryRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { system, history_mib, written_in_s, errors, behind_ms, empty_ms, busy_median, pss_mib } =
             self;

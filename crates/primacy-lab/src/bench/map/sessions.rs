@@ -33,7 +33,7 @@ const AT_A_TIME: usize = 64;
 
 /// The result for one time to live, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct SessionsRow {
     sessions: usize,
     time_to_live_s: u64,
     kept_alive_per_second: f64,
@@ -65,7 +65,7 @@ struct Kept {
 }
 
 /// Measures, both systems at the same time.
-pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
+pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<SessionsRow>, Failure> {
     let mut rows = Vec::new();
     for time_to_live_s in TIMES_TO_LIVE {
         rows.push(measure_one(run, time_to_live_s).await?);
@@ -73,7 +73,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure> {
+async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<SessionsRow, Failure> {
     let sessions = usize::try_from(run.sized(SESSIONS)).unwrap_or(usize::MAX);
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
@@ -109,7 +109,8 @@ async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure>
     for ((trio, kept), costs) in trios.iter().zip(&kept).zip(&costs) {
         idle.push(kept.idle(trio, costs).await?);
     }
-    Row::of((sessions, time_to_live_s), &busy_each, idle).ok_or_else(|| failed("nothing was measured"))
+    SessionsRow::of((sessions, time_to_live_s), &busy_each, idle)
+        .ok_or_else(|| failed("nothing was measured"))
 }
 
 impl Kept {
@@ -202,7 +203,7 @@ async fn keep_alive(
     tokio::join!(asking, listening);
 }
 
-impl Row {
+impl SessionsRow {
     fn of((sessions, time_to_live_s): (usize, u64), busy: &[f64], systems: Vec<Idle>) -> Option<Self> {
         let [first, second] = &systems[..] else { return None };
         let cpu = |idle: &Idle| idle.cpu_percent.iter().sum::<f64>();
@@ -217,7 +218,7 @@ impl Row {
     }
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for SessionsRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,

@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::journal::{Entry, Found, Listed, Outcome, Swapped, Wrote};
+use super::journal::{Entry, KeyRead, Listed, Outcome, Swapped, Wrote};
 
 /// The longest time for a connection to open.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -95,11 +95,11 @@ impl EtcdApi {
     }
 
     /// Reads a key.
-    pub(super) async fn read(&mut self, key: &str) -> Outcome<Found> {
+    pub(super) async fn read(&mut self, key: &str) -> Outcome<KeyRead> {
         let answer: Asked<api::RangeResponse> = self.ask(method::RANGE, range(key)).await;
         understood_read(answer, |answer| {
             let revision = revision(answer.header.as_ref())?;
-            Ok(Found { revision, entry: answer.kvs.first().map(entry).transpose()? })
+            Ok(KeyRead { revision, entry: answer.kvs.first().map(entry).transpose()? })
         })
     }
 

@@ -24,19 +24,19 @@ pub(crate) struct Call {
     pub(crate) answered_ns: u64,
     /// The request and its outcome.
     #[serde(flatten)]
-    pub(crate) act: Act,
+    pub(crate) act: ClientRequest,
 }
 
 /// A request and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
-pub(crate) enum Act {
+pub(crate) enum ClientRequest {
     /// To read a key.
     Read {
         /// Which.
         key: String,
         /// The outcome.
-        outcome: Outcome<Found>,
+        outcome: Outcome<KeyRead>,
     },
     /// To write a value, which is written only once.
     Put {
@@ -142,7 +142,7 @@ pub(crate) struct Entry {
 
 /// The answer to the read of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct KeyRead {
     /// The revision of the whole map at which it was so.
     pub(crate) revision: i64,
     /// The entry, if there is one.

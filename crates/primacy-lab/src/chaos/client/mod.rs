@@ -20,10 +20,10 @@ use primacy_core::rng::Rng;
 use tokio::sync::watch;
 
 use self::etcd_api::EtcdApi;
-use self::journal::{Act, CALLS, Call, Entry, KEYS, SESSIONS, key_of};
-use crate::chaos::notes::append;
+use self::journal::{CALLS, Call, ClientRequest, Entry, KEYS, SESSIONS, key_of};
+use crate::chaos::event_log::append;
 use crate::chaos::schedule::seed_of;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The client of a chaos run
 #[derive(Debug, Parser)]
@@ -98,16 +98,16 @@ impl Client {
     /// Runs until it is ordered to finish, and has.
     ///
     /// # Errors
-    /// [`Trouble`] if it cannot go on.
-    pub(crate) fn run(&self) -> Result<(), Trouble> {
+    /// [`RunError`] if it cannot go on.
+    pub(crate) fn run(&self) -> Result<(), RunError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(Trouble::file("begin a client in", &self.dir))?;
+        let runtime = runtime.map_err(RunError::file("begin a client in", &self.dir))?;
         tokio::task::LocalSet::new().block_on(&runtime, self.ask())
     }
 
-    async fn ask(&self) -> Result<(), Trouble> {
+    async fn ask(&self) -> Result<(), RunError> {
         let told = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
-        let mut told = told.map_err(Trouble::file("listen for signals of a client in", &self.dir))?;
+        let mut told = told.map_err(RunError::file("listen for signals of a client in", &self.dir))?;
         let (finish, finishes) = watch::channel(false);
         let path = path_of(&self.dir, &self.name);
         let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -117,7 +117,7 @@ impl Client {
             client: self.place as u64,
             place: self.place,
             endpoints,
-            journal: RefCell::new(file.map_err(Trouble::file("open", &path))?),
+            journal: RefCell::new(file.map_err(RunError::file("open", &path))?),
             path,
             values: RefCell::new(0),
             finish: finishes,
@@ -147,8 +147,8 @@ impl Client {
 }
 
 /// A panic of a task is one of the whole.
-fn of_task(ended: Result<Result<(), Trouble>, tokio::task::JoinError>) -> Result<(), Trouble> {
-    ended.unwrap_or_else(|error| Err(Trouble::NotWhole(format!("a client has failed: {error}"))))
+fn of_task(ended: Result<Result<(), RunError>, tokio::task::JoinError>) -> Result<(), RunError> {
+    ended.unwrap_or_else(|error| Err(RunError::NotWhole(format!("a client has failed: {error}"))))
 }
 
 impl Shared {
@@ -170,10 +170,10 @@ impl Shared {
         (self.client << CLIENT_SHIFT) + *values
     }
 
-    fn write(&self, endpoint: usize, asked_ns: u64, act: Act) -> Result<(), Trouble> {
+    fn write(&self, endpoint: usize, asked_ns: u64, act: ClientRequest) -> Result<(), RunError> {
         let answered_ns = now_ns();
         let call = Call { client: self.client, endpoint, asked_ns, answered_ns, act };
-        append(&mut self.journal.borrow_mut(), &call).map_err(Trouble::file("write", &self.path))
+        append(&mut self.journal.borrow_mut(), &call).map_err(RunError::file("write", &self.path))
     }
 }
 
@@ -191,7 +191,7 @@ impl Asker {
     }
 
     /// Reads, writes, swaps and deletes, until it is to finish.
-    async fn call(mut self) -> Result<(), Trouble> {
+    async fn call(mut self) -> Result<(), RunError> {
         // The revision of each key when it was asked last, as far as it is known: the condition of a swap.
         let mut known: HashMap<String, i64> = HashMap::new();
         let mut minute = 0;
@@ -209,13 +209,13 @@ impl Asker {
                 0..=39 => {
                     let outcome = endpoint.read(&key).await;
                     remember(&mut known, &key, outcome.answer().map(|found| of(found.entry)));
-                    Act::Read { key, outcome }
+                    ClientRequest::Read { key, outcome }
                 }
                 40..=64 => {
                     let value = self.shared.next_value();
                     let outcome = endpoint.put(&key, value, 0).await;
                     remember(&mut known, &key, outcome.answer().map(|wrote| wrote.revision));
-                    Act::Put { key, value, outcome }
+                    ClientRequest::Put { key, value, outcome }
                 }
                 65..=89 => {
                     let (value, expected) = (self.shared.next_value(), known.get(&key).copied().unwrap_or(0));
@@ -225,12 +225,12 @@ impl Asker {
                         false => of(swapped.found),
                     });
                     remember(&mut known, &key, told);
-                    Act::Swap { key, expected, value, outcome }
+                    ClientRequest::Swap { key, expected, value, outcome }
                 }
                 _ => {
                     let outcome = endpoint.delete(&key).await;
                     remember(&mut known, &key, outcome.answer().map(|_| 0));
-                    Act::Delete { key, outcome }
+                    ClientRequest::Delete { key, outcome }
                 }
             };
             self.shared.write(place, asked_ns, act)?;
@@ -241,13 +241,13 @@ impl Asker {
     }
 
     /// Holds one session after another.
-    async fn keep_sessions(mut self) -> Result<(), Trouble> {
+    async fn keep_sessions(mut self) -> Result<(), RunError> {
         while !self.shared.is_finishing() {
             let session = i64::try_from(self.shared.next_value()).unwrap_or(i64::MAX);
             let (place, asked_ns) = (self.draw_endpoint(), now_ns());
             let outcome = self.endpoints[place].begin(session, TIME_TO_LIVE_SECONDS).await;
             let has_begun = outcome.answer().is_some();
-            self.shared.write(place, asked_ns, Act::Begin { session, outcome })?;
+            self.shared.write(place, asked_ns, ClientRequest::Begin { session, outcome })?;
             if has_begun {
                 self.hold(session).await?;
             } else {
@@ -258,7 +258,7 @@ impl Asker {
     }
 
     /// Keeps a session alive, then lets it go or ends it, and waits until it is over.
-    async fn hold(&mut self, session: i64) -> Result<(), Trouble> {
+    async fn hold(&mut self, session: i64) -> Result<(), RunError> {
         let until = now_ns() + 1_000_000 * (KEPT_MIN_MS + self.rng.up_to(KEPT_MAX_MS - KEPT_MIN_MS));
         let mut is_attached = false;
         while now_ns() < until && !self.shared.is_finishing() {
@@ -267,12 +267,12 @@ impl Asker {
                 let value = u64::try_from(session).unwrap_or(0);
                 let outcome = self.endpoints[place].put(&key_of(session), value, session).await;
                 is_attached = outcome.answer().is_some();
-                self.shared.write(place, asked_ns, Act::Attach { session, outcome })?;
+                self.shared.write(place, asked_ns, ClientRequest::Attach { session, outcome })?;
             }
             let (place, asked_ns) = (self.draw_endpoint(), now_ns());
             let outcome = self.endpoints[place].keep_alive(session).await;
             let is_over = outcome.answer() == Some(&0);
-            self.shared.write(place, asked_ns, Act::KeepAlive { session, outcome })?;
+            self.shared.write(place, asked_ns, ClientRequest::KeepAlive { session, outcome })?;
             if is_over {
                 return Ok(());
             }
@@ -282,9 +282,9 @@ impl Asker {
         if self.rng.up_to(2) == 0 {
             let (place, asked_ns) = (self.draw_endpoint(), now_ns());
             let outcome = self.endpoints[place].end(session).await;
-            self.shared.write(place, asked_ns, Act::End { session, outcome })?;
+            self.shared.write(place, asked_ns, ClientRequest::End { session, outcome })?;
         }
-        self.shared.write(self.shared.place, now_ns(), Act::LetGo { session })?;
+        self.shared.write(self.shared.place, now_ns(), ClientRequest::LetGo { session })?;
         let given_up = now_ns() + nanos(OVER_MAX);
         while !self.look(session).await? && now_ns() < given_up {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -293,22 +293,22 @@ impl Asker {
     }
 
     /// Whether a session is surely over.
-    async fn look(&mut self, session: i64) -> Result<bool, Trouble> {
+    async fn look(&mut self, session: i64) -> Result<bool, RunError> {
         let (place, asked_ns) = (self.draw_endpoint(), now_ns());
         let outcome = self.endpoints[place].look(session).await;
         let is_over = outcome.answer() == Some(&-1);
-        self.shared.write(place, asked_ns, Act::Look { session, outcome })?;
+        self.shared.write(place, asked_ns, ClientRequest::Look { session, outcome })?;
         Ok(is_over)
     }
 
     /// Reads which sessions there are.
-    async fn list(&mut self) -> Result<(), Trouble> {
+    async fn list(&mut self) -> Result<(), RunError> {
         let (place, asked_ns) = (self.draw_endpoint(), now_ns());
         let outcome = self.endpoints[place].list(SESSIONS).await;
-        self.shared.write(place, asked_ns, Act::Sessions { outcome })
+        self.shared.write(place, asked_ns, ClientRequest::Sessions { outcome })
     }
 
-    async fn list_sessions(mut self) -> Result<(), Trouble> {
+    async fn list_sessions(mut self) -> Result<(), RunError> {
         while !self.shared.is_finishing() {
             self.list().await?;
             self.shared.pause(LIST_EVERY).await;
@@ -317,13 +317,13 @@ impl Asker {
     }
 
     /// Reads all that was ever written, once it can be read; and the sessions, which should be over.
-    async fn read_all(mut self) -> Result<(), Trouble> {
+    async fn read_all(mut self) -> Result<(), RunError> {
         let given_up = now_ns() + nanos(READ_ALL_MAX);
         loop {
             let (place, asked_ns) = (self.draw_endpoint(), now_ns());
             let outcome = self.endpoints[place].list(KEYS).await;
             let is_read = outcome.answer().is_some();
-            self.shared.write(place, asked_ns, Act::All { outcome })?;
+            self.shared.write(place, asked_ns, ClientRequest::All { outcome })?;
             if is_read || now_ns() > given_up {
                 return self.list().await;
             }

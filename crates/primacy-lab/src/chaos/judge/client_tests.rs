@@ -7,8 +7,10 @@ use primacy_core::{FencingToken, Reason, Term};
 use super::coverage::missing;
 use super::record::{NodeReport, Record, Said};
 use super::{ClientTally, Verdict, verdict};
-use crate::chaos::client::journal::{Act, Call, Entry, Found, Listed, Outcome, Swapped, Wrote, key_of};
-use crate::chaos::notes::{Note, Noted};
+use crate::chaos::client::journal::{
+    Call, ClientRequest, Entry, KeyRead, Listed, Outcome, Swapped, Wrote, key_of,
+};
+use crate::chaos::event_log::{RunEvent, TimedEvent};
 
 const MS: u64 = 1_000_000;
 /// The time when all is well for the last time, in milliseconds, and the end of the run.
@@ -49,56 +51,58 @@ fn failed<T>(why: &str) -> Outcome<T> {
     Outcome::Failed(why.to_owned())
 }
 
-fn put(value: u64, outcome: Outcome<Wrote>) -> Act {
-    Act::Put { key: "k/1".into(), value, outcome }
+fn put(value: u64, outcome: Outcome<Wrote>) -> ClientRequest {
+    ClientRequest::Put { key: "k/1".into(), value, outcome }
 }
 
-fn delete(outcome: Outcome<Wrote>) -> Act {
-    Act::Delete { key: "k/1".into(), outcome }
+fn delete(outcome: Outcome<Wrote>) -> ClientRequest {
+    ClientRequest::Delete { key: "k/1".into(), outcome }
 }
 
-fn read(revision: i64, entry: Option<Entry>) -> Act {
-    Act::Read { key: "k/1".into(), outcome: Outcome::Answered(Found { revision, entry }) }
+fn read(revision: i64, entry: Option<Entry>) -> ClientRequest {
+    ClientRequest::Read { key: "k/1".into(), outcome: Outcome::Answered(KeyRead { revision, entry }) }
 }
 
-fn swap(expected: i64, value: u64, revision: i64) -> Act {
+fn swap(expected: i64, value: u64, revision: i64) -> ClientRequest {
     let outcome = Outcome::Answered(Swapped { revision, held: true, found: None });
-    Act::Swap { key: "k/1".into(), expected, value, outcome }
+    ClientRequest::Swap { key: "k/1".into(), expected, value, outcome }
 }
 
-fn swap_in_vain(expected: i64, revision: i64, found: Option<Entry>) -> Act {
+fn swap_in_vain(expected: i64, revision: i64, found: Option<Entry>) -> ClientRequest {
     let outcome = Outcome::Answered(Swapped { revision, held: false, found });
-    Act::Swap { key: "k/1".into(), expected, value: 99, outcome }
+    ClientRequest::Swap { key: "k/1".into(), expected, value: 99, outcome }
 }
 
-fn all(revision: i64, found: Option<Entry>) -> Act {
+fn all(revision: i64, found: Option<Entry>) -> ClientRequest {
     let entries = found.map(|found| ("k/1".to_owned(), found)).into_iter().collect();
-    Act::All { outcome: Outcome::Answered(Listed { revision, entries }) }
+    ClientRequest::All { outcome: Outcome::Answered(Listed { revision, entries }) }
 }
 
-fn kept(outcome: Outcome<i64>) -> Act {
-    Act::KeepAlive { session: SESSION, outcome }
+fn kept(outcome: Outcome<i64>) -> ClientRequest {
+    ClientRequest::KeepAlive { session: SESSION, outcome }
 }
 
-fn look(left: i64) -> Act {
-    Act::Look { session: SESSION, outcome: Outcome::Answered(left) }
+fn look(left: i64) -> ClientRequest {
+    ClientRequest::Look { session: SESSION, outcome: Outcome::Answered(left) }
 }
 
-fn attach(outcome: Outcome<Wrote>) -> Act {
-    Act::Attach { session: SESSION, outcome }
+fn attach(outcome: Outcome<Wrote>) -> ClientRequest {
+    ClientRequest::Attach { session: SESSION, outcome }
 }
 
-fn end(outcome: Outcome<bool>) -> Act {
-    Act::End { session: SESSION, outcome }
+fn end(outcome: Outcome<bool>) -> ClientRequest {
+    ClientRequest::End { session: SESSION, outcome }
 }
 
 /// The answer to a reading of all sessions, at this revision: this one, or none.
-fn sessions(revision: i64, is_there: bool) -> Act {
+fn sessions(revision: i64, is_there: bool) -> ClientRequest {
     let found = is_there.then(|| (key_of(SESSION), Entry { value: 7, revision: 2 }));
-    Act::Sessions { outcome: Outcome::Answered(Listed { revision, entries: found.into_iter().collect() }) }
+    ClientRequest::Sessions {
+        outcome: Outcome::Answered(Listed { revision, entries: found.into_iter().collect() }),
+    }
 }
 
-const LET_GO: Act = Act::LetGo { session: SESSION };
+const LET_GO: ClientRequest = ClientRequest::LetGo { session: SESSION };
 
 impl Talk {
     fn new() -> Self {
@@ -106,22 +110,22 @@ impl Talk {
     }
 
     /// A story of these calls, each answered a millisecond after it was asked.
-    fn of(acts: impl IntoIterator<Item = (u64, Act)>) -> Self {
+    fn of(acts: impl IntoIterator<Item = (u64, ClientRequest)>) -> Self {
         Self::new().and(acts)
     }
 
-    fn and(&self, acts: impl IntoIterator<Item = (u64, Act)>) -> Self {
+    fn and(&self, acts: impl IntoIterator<Item = (u64, ClientRequest)>) -> Self {
         acts.into_iter().fold(self.clone(), |talk, (at, act)| talk.lasting(at, at + 1, act))
     }
 
-    fn lasting(mut self, from: u64, until: u64, act: Act) -> Self {
+    fn lasting(mut self, from: u64, until: u64, act: ClientRequest) -> Self {
         self.calls.push(Call { client: 0, endpoint: 0, asked_ns: from * MS, answered_ns: until * MS, act });
         self
     }
 
     /// The session begins at 2 s, with a key, and is kept alive for the last time at 7 s, for ten.
     fn of_session() -> Self {
-        let begin = Act::Begin { session: SESSION, outcome: Outcome::Answered(10) };
+        let begin = ClientRequest::Begin { session: SESSION, outcome: Outcome::Answered(10) };
         let acts = [(2_000, begin), (2_010, attach(wrote(2, None))), (7_000, kept(Outcome::Answered(10)))];
         Self::of(acts)
     }
@@ -132,13 +136,13 @@ impl Talk {
     }
 
     fn verdict(&self) -> Verdict {
-        let noted = |at: u64, note| Noted { boot_ns: at * MS, note };
+        let event = |at: u64, event| TimedEvent { boot_ns: at * MS, event };
         let faked = self.faked.then(|| "c".to_owned());
-        let run = Note::Run { arm: "metadata".into(), seed: 1, not_run: Vec::new(), faked };
-        let life = Note::Life { node: "a".into(), life: 1, pid: 1 };
-        let well = Note::Well { step: 1 };
-        let notes = vec![noted(0, run), noted(0, life), noted(WELL, well), noted(END, Note::End)];
-        let mut record = Record::of_notes(notes).unwrap();
+        let run = RunEvent::Run { arm: "metadata".into(), seed: 1, not_run: Vec::new(), faked };
+        let life = RunEvent::Incarnation { node: "a".into(), life: 1, pid: 1 };
+        let well = RunEvent::Well { step: 1 };
+        let events = vec![event(0, run), event(0, life), event(WELL, well), event(END, RunEvent::End)];
+        let mut record = Record::of_events(events).unwrap();
         for (term, &at) in (1..).zip(&self.elected) {
             let begun = Said::Elected { term: Term(term), token: FencingToken(term), until: (at + 1) * MS };
             for (at, said) in [(at, begun), (at + 1, Said::Deposed(Reason::Expired))] {
@@ -158,7 +162,7 @@ impl Talk {
     }
 
     /// The same, with these further calls.
-    fn broken_with(&self, acts: impl IntoIterator<Item = (u64, Act)>) -> Vec<String> {
+    fn broken_with(&self, acts: impl IntoIterator<Item = (u64, ClientRequest)>) -> Vec<String> {
         self.and(acts).broken()
     }
 }
@@ -246,7 +250,7 @@ fn what_is_in_doubt_may_be_done_once_and_not_before_it_was_asked() {
     let again = [(20, read(3, entry(2, 3))), (30, put(3, wrote(4, entry(2, 3)))), (40, read(5, entry(2, 5)))];
     assert_eq!(doubt.broken_with(again), [NOT_ORDERED, "one write of two revisions"]);
     let swapped = |expected| {
-        let act = Act::Swap { key: "k/1".into(), expected, value: 3, outcome: in_doubt() };
+        let act = ClientRequest::Swap { key: "k/1".into(), expected, value: 3, outcome: in_doubt() };
         Talk::of_writes().broken_with([(20, act), (30, read(4, entry(3, 4)))])
     };
     assert_eq!((swapped(3), swapped(2)), (vec![], vec![NOT_ORDERED.to_owned()]));
@@ -259,8 +263,9 @@ fn what_is_in_doubt_may_be_done_once_and_not_before_it_was_asked() {
 #[test]
 fn revisions_that_go_down_or_come_twice_are_seen() {
     let begun = Talk::of([(1, put(1, wrote(5, None)))]);
-    let other =
-        |at, revision| [(at, Act::Put { key: "k/2".into(), value: 9, outcome: wrote(revision, None) })];
+    let other = |at, revision| {
+        [(at, ClientRequest::Put { key: "k/2".into(), value: 9, outcome: wrote(revision, None) })]
+    };
     const TWICE: &str = "one revision of two writes";
     assert_eq!(begun.broken_with(other(20, 6)), NOTHING);
     assert_eq!(begun.broken_with(other(20, 4)), [DOWN]);
@@ -268,8 +273,8 @@ fn revisions_that_go_down_or_come_twice_are_seen() {
     assert_eq!(begun.broken_with(other(1, 5)), [TWICE]);
     assert_eq!(begun.broken_with(other(20, 5)), [DOWN, TWICE]);
     let found = |revision| {
-        let outcome = Outcome::Answered(Found { revision, entry: None });
-        [(20, Act::Read { key: "k/2".into(), outcome })]
+        let outcome = Outcome::Answered(KeyRead { revision, entry: None });
+        [(20, ClientRequest::Read { key: "k/2".into(), outcome })]
     };
     assert_eq!(begun.broken_with(found(5)), NOTHING);
     assert_eq!(begun.broken_with(found(4)), [DOWN]);
@@ -278,7 +283,7 @@ fn revisions_that_go_down_or_come_twice_are_seen() {
 #[test]
 fn what_nobody_has_written_is_seen() {
     let entries = [("k/9".to_owned(), Entry { value: 1, revision: 2 })].into();
-    let listed = Act::All { outcome: Outcome::Answered(Listed { revision: 2, entries }) };
+    let listed = ClientRequest::All { outcome: Outcome::Answered(Listed { revision: 2, entries }) };
     assert_eq!(Talk::of([(5, listed)]).broken(), ["a key of nobody's"]);
     let garbled = put(1, Outcome::Garbled("no value".to_owned()));
     assert_eq!(Talk::of([(1, garbled)]).broken(), ["an answer that nobody can have given"]);
@@ -369,9 +374,10 @@ fn clients_must_have_met_enough() {
 
 #[test]
 fn an_arm_without_clients_is_not_judged_by_them() {
-    let run = Note::Run { arm: "peers-5".into(), seed: 1, not_run: Vec::new(), faked: None };
-    let notes = vec![Noted { boot_ns: 0, note: run }, Noted { boot_ns: MS, note: Note::End }];
-    let verdict = verdict(&Record::of_notes(notes).unwrap());
+    let run = RunEvent::Run { arm: "peers-5".into(), seed: 1, not_run: Vec::new(), faked: None };
+    let events =
+        vec![TimedEvent { boot_ns: 0, event: run }, TimedEvent { boot_ns: MS, event: RunEvent::End }];
+    let verdict = verdict(&Record::of_events(events).unwrap());
     assert_eq!((verdict.tally.clients, verdict.judged.len()), (None, 4));
 }
 

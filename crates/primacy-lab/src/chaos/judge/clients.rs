@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::record::Record;
 use super::{Finding, keys, sessions};
-use crate::chaos::client::journal::{Act, Call, Outcome};
+use crate::chaos::client::journal::{Call, ClientRequest, Outcome};
 
 /// The counts of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -74,28 +74,33 @@ fn end_of<T>(outcome: &Outcome<T>) -> End<'_> {
 /// The kind of a call's outcome; `None` where nothing was asked.
 fn end(call: &Call) -> Option<End<'_>> {
     match &call.act {
-        Act::Read { outcome, .. } => Some(end_of(outcome)),
-        Act::Put { outcome, .. } | Act::Delete { outcome, .. } | Act::Attach { outcome, .. } => {
-            Some(end_of(outcome))
-        }
-        Act::Swap { outcome, .. } => Some(end_of(outcome)),
-        Act::All { outcome } | Act::Sessions { outcome } => Some(end_of(outcome)),
-        Act::Begin { outcome, .. } | Act::KeepAlive { outcome, .. } | Act::Look { outcome, .. } => {
-            Some(end_of(outcome))
-        }
-        Act::End { outcome, .. } => Some(end_of(outcome)),
-        Act::LetGo { .. } => None,
+        ClientRequest::Read { outcome, .. } => Some(end_of(outcome)),
+        ClientRequest::Put { outcome, .. }
+        | ClientRequest::Delete { outcome, .. }
+        | ClientRequest::Attach { outcome, .. } => Some(end_of(outcome)),
+        ClientRequest::Swap { outcome, .. } => Some(end_of(outcome)),
+        ClientRequest::All { outcome } | ClientRequest::Sessions { outcome } => Some(end_of(outcome)),
+        ClientRequest::Begin { outcome, .. }
+        | ClientRequest::KeepAlive { outcome, .. }
+        | ClientRequest::Look { outcome, .. } => Some(end_of(outcome)),
+        ClientRequest::End { outcome, .. } => Some(end_of(outcome)),
+        ClientRequest::LetGo { .. } => None,
     }
 }
 
 /// True if the call may have changed something.
-fn changes(act: &Act) -> bool {
+fn changes(act: &ClientRequest) -> bool {
     match act {
-        Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } | Act::Attach { .. } => true,
-        Act::Begin { .. } | Act::KeepAlive { .. } | Act::End { .. } => true,
-        Act::Read { .. } | Act::All { .. } | Act::Look { .. } | Act::Sessions { .. } | Act::LetGo { .. } => {
-            false
-        }
+        ClientRequest::Put { .. }
+        | ClientRequest::Delete { .. }
+        | ClientRequest::Swap { .. }
+        | ClientRequest::Attach { .. } => true,
+        ClientRequest::Begin { .. } | ClientRequest::KeepAlive { .. } | ClientRequest::End { .. } => true,
+        ClientRequest::Read { .. }
+        | ClientRequest::All { .. }
+        | ClientRequest::Look { .. }
+        | ClientRequest::Sessions { .. }
+        | ClientRequest::LetGo { .. } => false,
     }
 }
 
@@ -107,14 +112,24 @@ fn count(calls: &[Call]) -> Tally {
             Some(End::Answered) => {
                 endpoints.insert(call.endpoint);
                 let writes = match &call.act {
-                    Act::Put { .. } | Act::Delete { .. } | Act::Attach { .. } => true,
-                    Act::Swap { outcome, .. } => outcome.answer().is_some_and(|swapped| swapped.held),
-                    Act::Read { .. } | Act::All { .. } | Act::Begin { .. } | Act::KeepAlive { .. } => false,
-                    Act::Look { .. } | Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => false,
+                    ClientRequest::Put { .. }
+                    | ClientRequest::Delete { .. }
+                    | ClientRequest::Attach { .. } => true,
+                    ClientRequest::Swap { outcome, .. } => {
+                        outcome.answer().is_some_and(|swapped| swapped.held)
+                    }
+                    ClientRequest::Read { .. }
+                    | ClientRequest::All { .. }
+                    | ClientRequest::Begin { .. }
+                    | ClientRequest::KeepAlive { .. } => false,
+                    ClientRequest::Look { .. }
+                    | ClientRequest::End { .. }
+                    | ClientRequest::LetGo { .. }
+                    | ClientRequest::Sessions { .. } => false,
                 };
                 tally.writes += usize::from(writes);
-                tally.reads += usize::from(matches!(call.act, Act::Read { .. }));
-                tally.last_readings += usize::from(matches!(call.act, Act::All { .. }));
+                tally.reads += usize::from(matches!(call.act, ClientRequest::Read { .. }));
+                tally.last_readings += usize::from(matches!(call.act, ClientRequest::All { .. }));
             }
             Some(End::InDoubt) => tally.in_doubt += usize::from(changes(&call.act)),
             Some(End::Failed | End::Garbled(_)) | None => {}

@@ -1,7 +1,7 @@
 //! Conversion of a faked clock's readings to the machine's own clock.
 
-use crate::chaos::faked::Reading;
-use primacy_testbed::trouble::Trouble;
+use crate::chaos::fake_clock::Reading;
+use primacy_testbed::run_error::RunError;
 
 /// The most that one reading may be off the line through the first and the last, beside its own uncertainty.
 const UNEVEN_MAX_NS: u64 = 2_000_000;
@@ -26,20 +26,20 @@ impl NodeClock {
     /// The line through these readings.
     ///
     /// # Errors
-    /// [`Trouble::NotWhole`] if there are too few, or if they are on no line.
-    pub(crate) fn through(readings: &[Reading]) -> Result<Self, Trouble> {
+    /// [`RunError::NotWhole`] if there are too few, or if they are on no line.
+    pub(crate) fn through(readings: &[Reading]) -> Result<Self, RunError> {
         let (Some(&first), Some(&last)) = (readings.first(), readings.last()) else {
-            return Err(Trouble::NotWhole("the faked clock was never read".into()));
+            return Err(RunError::NotWhole("the faked clock was never read".into()));
         };
         if last.true_ns <= first.true_ns || last.faked_ns <= first.faked_ns {
-            return Err(Trouble::NotWhole("the faked clock was read once only, or did not move".into()));
+            return Err(RunError::NotWhole("the faked clock was read once only, or did not move".into()));
         }
         let mut line = Self::Line { first, last, within_ns: 0 };
         let mut worst = 0;
         for reading in readings {
             let off = line.true_ns(reading.faked_ns).abs_diff(reading.true_ns);
             if off > reading.within_ns + first.within_ns + last.within_ns + UNEVEN_MAX_NS {
-                return Err(Trouble::NotWhole(format!(
+                return Err(RunError::NotWhole(format!(
                     "the faked clock did not run evenly: {off} ns off its line"
                 )));
             }

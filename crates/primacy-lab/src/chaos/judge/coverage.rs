@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{ClientTally, Row, Tally};
+use super::{ClientTally, FaultResult, Tally};
 use crate::chaos::fault::{KINDS, Kind};
 
 /// A run of this length draws every fault some ten times, and must have met everything.
 const WHOLE_MILLIS: u64 = 30 * 60 * 1_000;
 
-/// A machine whose processors were stalled for more than this share of the run, in parts per million, excuses so much that the rest proves
+/// A machine whose processors were stalled for more than this share of the run, in parts per million, exemptions so much that the rest proves
 /// little.
 const STALLED_PPM_MAX: u64 = 50_000;
 
@@ -22,7 +22,12 @@ const ANSWERED_ALONE_MIN: u64 = 1;
 /// drawn, at least half took effect. In half an hour or more, a stale write was tried, and every kind that the arm knows and this machine
 /// can make was drawn and took effect. A node alone answers only between its faults, and ends the work of its earlier incarnation before it
 /// leads again.
-pub(crate) fn missing(millis: u64, nodes: usize, tally: &Tally, faults: &BTreeMap<Kind, Row>) -> Vec<String> {
+pub(crate) fn missing(
+    millis: u64,
+    nodes: usize,
+    tally: &Tally,
+    faults: &BTreeMap<Kind, FaultResult>,
+) -> Vec<String> {
     let mut missing = Vec::new();
     // A node that is elected again has another token, and is the same leader.
     if tally.leaders < 2 {
@@ -38,7 +43,7 @@ pub(crate) fn missing(millis: u64, nodes: usize, tally: &Tally, faults: &BTreeMa
         missing.extend(missing_of_clients(millis, nodes, clients));
     }
     let whole = millis >= WHOLE_MILLIS;
-    let made = |(kind, row): (&Kind, &Row)| matches!(row, Row::Made { .. }).then_some(*kind);
+    let made = |(kind, row): (&Kind, &FaultResult)| matches!(row, FaultResult::Made { .. }).then_some(*kind);
     // Where every lead is kept until its job has ended, nothing is written late.
     let is_kept = nodes == 1 || faults.iter().filter_map(made).all(Kind::leaves_the_lead);
     if whole && tally.stale_tried == 0 && !is_kept {
@@ -47,11 +52,16 @@ pub(crate) fn missing(millis: u64, nodes: usize, tally: &Tally, faults: &BTreeMa
     let (mut drawn, mut in_vain) = (0, Vec::new());
     for kind in KINDS {
         match faults.get(kind) {
-            Some(Row::Made { planned: 0, .. }) if whole => {
+            Some(FaultResult::Made { planned: 0, .. }) if whole => {
                 missing.push(format!("{}: never drawn", kind.text()))
             }
-            Some(Row::Made { planned: 0, .. } | Row::NotRun { .. } | Row::NotApplicable) | None => {}
-            Some(Row::Made { planned, took, .. }) => {
+            Some(
+                FaultResult::Made { planned: 0, .. }
+                | FaultResult::NotRun { .. }
+                | FaultResult::NotApplicable,
+            )
+            | None => {}
+            Some(FaultResult::Made { planned, took, .. }) => {
                 drawn += 1;
                 if *took == 0 {
                     in_vain.push(format!("{}: drawn {planned} times, and never took effect", kind.text()));
@@ -105,8 +115,8 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    fn all(planned: usize, took: usize) -> BTreeMap<Kind, Row> {
-        let row = Row::Made { planned, took, median_ns: 0, longest_ns: 0 };
+    fn all(planned: usize, took: usize) -> BTreeMap<Kind, FaultResult> {
+        let row = FaultResult::Made { planned, took, median_ns: 0, longest_ns: 0 };
         KINDS.iter().map(|kind| (*kind, row.clone())).collect()
     }
 
@@ -121,10 +131,10 @@ mod tests {
         assert_eq!(of(tally(1, 1), all(9, 1)), ["the leader never changed"]);
         assert_eq!(of(tally(2, 0), all(9, 1)), ["no stale write was tried"]);
         let mut faults = all(9, 1);
-        faults.insert(Kind::Cut, Row::Made { planned: 9, took: 0, median_ns: 0, longest_ns: 0 });
-        faults.insert(Kind::Drop, Row::Made { planned: 0, took: 0, median_ns: 0, longest_ns: 0 });
-        faults.insert(Kind::Chain, Row::NotApplicable);
-        faults.insert(Kind::FakedClock, Row::NotRun { reason: "no library".into() });
+        faults.insert(Kind::Cut, FaultResult::Made { planned: 9, took: 0, median_ns: 0, longest_ns: 0 });
+        faults.insert(Kind::Drop, FaultResult::Made { planned: 0, took: 0, median_ns: 0, longest_ns: 0 });
+        faults.insert(Kind::Chain, FaultResult::NotApplicable);
+        faults.insert(Kind::FakedClock, FaultResult::NotRun { reason: "no library".into() });
         let lacks = of(tally(2, 1), faults);
         assert_eq!(
             lacks,
@@ -144,7 +154,7 @@ mod tests {
         let mut faults = all(1, 0);
         assert_eq!(of(tally(2, 0), faults.clone()).len(), 1);
         for kind in &KINDS[..KINDS.len().div_ceil(2)] {
-            faults.insert(*kind, Row::Made { planned: 1, took: 1, median_ns: 0, longest_ns: 0 });
+            faults.insert(*kind, FaultResult::Made { planned: 1, took: 1, median_ns: 0, longest_ns: 0 });
         }
         assert_eq!(of(tally(2, 0), faults), [""; 0]);
     }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::{Record, Said};
+use crate::chaos::event_log::RunEvent;
 use crate::chaos::fault::Kind;
-use crate::chaos::notes::Note;
 
 /// The results of the faults of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub(crate) struct Made {
 /// The results by kind of fault.
 pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
     let mut steps: BTreeMap<u32, (u64, Vec<Kind>)> = BTreeMap::new();
-    for noted in &record.notes {
-        if let Note::Fault { step, kind, .. } = &noted.note {
-            steps.entry(*step).or_insert_with(|| (noted.boot_ns, Vec::new())).1.push(*kind);
+    for event in &record.events {
+        if let RunEvent::Fault { step, kind, .. } = &event.event {
+            steps.entry(*step).or_insert_with(|| (event.boot_ns, Vec::new())).1.push(*kind);
         }
     }
     let took = took(record);
@@ -40,7 +40,7 @@ pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
     made
 }
 
-/// The faults that took effect, by the notes of the run; and full disks, by the nodes' reports that one had no room
+/// The faults that took effect, by the events of the run; and full disks, by the nodes' reports that one had no room
 /// meanwhile.
 fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
     let reports = record.lives.iter().flat_map(|life| &life.reports);
@@ -48,20 +48,26 @@ fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
         reports.filter(|report| report.said == Said::NoRoom).map(|report| report.at).collect();
     let mut took = BTreeSet::new();
     let mut full: Option<(u32, u64)> = None;
-    for noted in &record.notes {
-        match &noted.note {
-            Note::Took { step, kind } => drop(took.insert((*step, *kind))),
-            Note::Fault { step, kind: Kind::FullDisk, .. } => full = Some((*step, noted.boot_ns)),
-            Note::Healed { .. } => {
+    for event in &record.events {
+        match &event.event {
+            RunEvent::Took { step, kind } => drop(took.insert((*step, *kind))),
+            RunEvent::Fault { step, kind: Kind::FullDisk, .. } => full = Some((*step, event.boot_ns)),
+            RunEvent::Healed { .. } => {
                 if let Some((step, from)) = full.take()
-                    && no_room.iter().any(|at| (from..=noted.boot_ns).contains(at))
+                    && no_room.iter().any(|at| (from..=event.boot_ns).contains(at))
                 {
                     took.insert((step, Kind::FullDisk));
                 }
             }
-            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
-            Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } | Note::Signal { .. } => {}
-            Note::Left { .. } | Note::Disk { .. } | Note::Clock { .. } | Note::End => {}
+            RunEvent::Run { .. }
+            | RunEvent::Incarnation { .. }
+            | RunEvent::Ended { .. }
+            | RunEvent::Fault { .. } => {}
+            RunEvent::Well { .. }
+            | RunEvent::Stuck { .. }
+            | RunEvent::Failed { .. }
+            | RunEvent::Signal { .. } => {}
+            RunEvent::Left { .. } | RunEvent::Disk { .. } | RunEvent::Clock { .. } | RunEvent::End => {}
         }
     }
     took

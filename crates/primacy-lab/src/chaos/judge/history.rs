@@ -8,7 +8,7 @@ use primacy_sim::invariants::{Invariant, Meaning, Observation};
 use primacy_sim::leadership_intervals::LeadershipIntervals;
 
 use super::Finding;
-use super::record::{Life, Record, Said};
+use super::record::{IncarnationRecord, Record, Said};
 
 /// An event of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Happening {
     }
 }
 
-fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
+fn of_life(life: &IncarnationRecord, acts: &Acts) -> Vec<(u64, Happening)> {
     let who = life.who;
     let mut happenings = Vec::new();
     let mut token = None;
@@ -174,7 +174,7 @@ fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>)
 
 /// Whether an incarnation was killed before it could report a leadership whose job acted at `first`. It reports in order; so had it printed
 /// anything later, it would have reported that it leads.
-fn could_not_tell(life: &Life, first: u64) -> bool {
+fn could_not_tell(life: &IncarnationRecord, first: u64) -> bool {
     life.killed.is_some() && life.words.iter().all(|&at| at <= first.saturating_add(life.within_ns))
 }
 

@@ -11,7 +11,7 @@ use primacy_conformance::linearizability::{Answer, BUDGET, Model, Request, Verdi
 
 use super::Finding;
 use super::clients::Tally;
-use crate::chaos::client::journal::{Act, Call, Entry, Found, Outcome, Swapped, Wrote};
+use crate::chaos::client::journal::{Call, ClientRequest, Entry, KeyRead, Outcome, Swapped, Wrote};
 
 /// A request for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// To [`Action::Read`].
-    Found(Found),
+    KeyRead(KeyRead),
     /// To [`Action::Put`] and [`Action::Delete`].
     Wrote(Wrote),
     /// To [`Action::Swap`].
@@ -75,7 +75,7 @@ impl Model for Key {
 
     fn step(&self, cell: &Cell, action: &Action, reply: Option<&Reply>) -> Option<Cell> {
         match (*action, reply.copied()) {
-            (Action::Read, Some(Reply::Found(Found { revision, entry }))) => {
+            (Action::Read, Some(Reply::KeyRead(KeyRead { revision, entry }))) => {
                 (entry == cell.entry && revision >= cell.revision).then_some(*cell)
             }
             (Action::Put(value), Some(Reply::Wrote(Wrote { revision, before }))) => {
@@ -127,31 +127,34 @@ impl AnsweredValues {
         let mut answered = Self::default();
         for call in calls {
             match &call.act {
-                Act::Read { outcome, .. } => {
+                ClientRequest::Read { outcome, .. } => {
                     answered.see(call, outcome.answer().and_then(|found| found.entry));
                 }
-                Act::Put { value, outcome, .. } => {
+                ClientRequest::Put { value, outcome, .. } => {
                     let wrote = outcome.answer();
                     answered.see(call, wrote.and_then(|wrote| wrote.before));
                     answered.see(call, wrote.map(|wrote| Entry { value: *value, revision: wrote.revision }));
                 }
-                Act::Delete { outcome, .. } => {
+                ClientRequest::Delete { outcome, .. } => {
                     answered.see(call, outcome.answer().and_then(|wrote| wrote.before));
                 }
-                Act::Swap { value, outcome, .. } => {
+                ClientRequest::Swap { value, outcome, .. } => {
                     let swapped = outcome.answer();
                     answered.see(call, swapped.and_then(|swapped| swapped.found));
                     let held = swapped.filter(|swapped| swapped.held);
                     answered
                         .see(call, held.map(|swapped| Entry { value: *value, revision: swapped.revision }));
                 }
-                Act::All { outcome } => {
+                ClientRequest::All { outcome } => {
                     for &entry in outcome.answer().iter().flat_map(|listed| listed.entries.values()) {
                         answered.see(call, Some(entry));
                     }
                 }
-                Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } | Act::Look { .. } => {}
-                Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => {}
+                ClientRequest::Begin { .. }
+                | ClientRequest::Attach { .. }
+                | ClientRequest::KeepAlive { .. }
+                | ClientRequest::Look { .. } => {}
+                ClientRequest::End { .. } | ClientRequest::LetGo { .. } | ClientRequest::Sessions { .. } => {}
             }
         }
         answered
@@ -175,31 +178,37 @@ pub(super) fn judge(calls: &[Call], tally: &mut Tally) -> Vec<Finding> {
     let mut keys: BTreeMap<&str, Vec<Request<Action, Reply>>> = BTreeMap::new();
     for call in calls {
         let of_key = match &call.act {
-            Act::Read { key, outcome } => {
-                Some((key, Action::Read, answer(outcome, |found| Reply::Found(*found))))
+            ClientRequest::Read { key, outcome } => {
+                Some((key, Action::Read, answer(outcome, |found| Reply::KeyRead(*found))))
             }
-            Act::Put { key, value, outcome } => {
+            ClientRequest::Put { key, value, outcome } => {
                 Some((key, Action::Put(*value), answer(outcome, |wrote| Reply::Wrote(*wrote))))
             }
-            Act::Delete { key, outcome } => {
+            ClientRequest::Delete { key, outcome } => {
                 Some((key, Action::Delete, answer(outcome, |wrote| Reply::Wrote(*wrote))))
             }
-            Act::Swap { key, expected, value, outcome } => {
+            ClientRequest::Swap { key, expected, value, outcome } => {
                 let action = Action::Swap(*expected, *value);
                 Some((key, action, answer(outcome, |swapped| Reply::Swapped(*swapped))))
             }
-            Act::All { .. } | Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } => None,
-            Act::Look { .. } | Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => None,
+            ClientRequest::All { .. }
+            | ClientRequest::Begin { .. }
+            | ClientRequest::Attach { .. }
+            | ClientRequest::KeepAlive { .. } => None,
+            ClientRequest::Look { .. }
+            | ClientRequest::End { .. }
+            | ClientRequest::LetGo { .. }
+            | ClientRequest::Sessions { .. } => None,
         };
         let Some((key, action, answer)) = of_key else { continue };
         let history = keys.entry(key.as_str()).or_default();
         history.extend(looked_for(request(call, action, answer), &values));
     }
     for call in calls {
-        let Act::All { outcome: Outcome::Answered(listed) } = &call.act else { continue };
+        let ClientRequest::All { outcome: Outcome::Answered(listed) } = &call.act else { continue };
         for (key, history) in &mut keys {
             let entry = listed.entries.get(*key).copied();
-            let found = Reply::Found(Found { revision: listed.revision, entry });
+            let found = Reply::KeyRead(KeyRead { revision: listed.revision, entry });
             history.push(request(call, Action::Read, Answer::Known(found)));
         }
         let unknown = listed.entries.keys().find(|key| !keys.contains_key(key.as_str()));
@@ -304,19 +313,25 @@ fn revisions(calls: &[Call]) -> Vec<Finding> {
 
 fn stated(call: &Call) -> Option<Stated<'_>> {
     let (revision, is_new) = match &call.act {
-        Act::Read { outcome, .. } => (outcome.answer()?.revision, false),
-        Act::Put { outcome, .. } | Act::Attach { outcome, .. } => (outcome.answer()?.revision, true),
-        Act::Delete { outcome, .. } => {
+        ClientRequest::Read { outcome, .. } => (outcome.answer()?.revision, false),
+        ClientRequest::Put { outcome, .. } | ClientRequest::Attach { outcome, .. } => {
+            (outcome.answer()?.revision, true)
+        }
+        ClientRequest::Delete { outcome, .. } => {
             let wrote = outcome.answer()?;
             (wrote.revision, wrote.before.is_some())
         }
-        Act::Swap { outcome, .. } => {
+        ClientRequest::Swap { outcome, .. } => {
             let swapped = outcome.answer()?;
             (swapped.revision, swapped.held)
         }
-        Act::All { outcome } | Act::Sessions { outcome } => (outcome.answer()?.revision, false),
-        Act::Begin { .. } | Act::KeepAlive { .. } | Act::Look { .. } => return None,
-        Act::End { .. } | Act::LetGo { .. } => return None,
+        ClientRequest::All { outcome } | ClientRequest::Sessions { outcome } => {
+            (outcome.answer()?.revision, false)
+        }
+        ClientRequest::Begin { .. } | ClientRequest::KeepAlive { .. } | ClientRequest::Look { .. } => {
+            return None;
+        }
+        ClientRequest::End { .. } | ClientRequest::LetGo { .. } => return None,
     };
     Some(Stated { call, revision, is_new })
 }

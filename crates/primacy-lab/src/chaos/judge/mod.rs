@@ -1,16 +1,16 @@
 //! The judge: reads the files that a run of an arm has left, and reports the violations. It knows no process; so a run can be judged again
 //! from its files, at any time.
 
+mod checked_invariants;
 #[cfg(test)]
 mod client_tests;
 mod clients;
 mod clocks;
 mod coverage;
-mod excuses;
+mod exemptions;
 mod gaps;
 mod history;
 mod keys;
-mod promised;
 mod record;
 mod sessions;
 #[cfg(test)]
@@ -22,16 +22,16 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use self::checked_invariants::CheckedInvariants;
 pub(crate) use self::clients::Tally as ClientTally;
-pub(crate) use self::excuses::Excused;
-use self::excuses::Excuses;
+pub(crate) use self::exemptions::Exempted;
+use self::exemptions::Exemptions;
 use self::gaps::Made;
-use self::promised::Promised;
 use self::record::Record;
+use crate::chaos::event_log::{RunEvent, TimedEvent};
 use crate::chaos::fault::{KINDS, Kind};
-use crate::chaos::notes::{Note, Noted};
-use crate::chaos::stalls::{DiskWatch, Part};
-use primacy_testbed::trouble::Trouble;
+use crate::chaos::stalls::{DiskWatch, StalledResource};
+use primacy_testbed::run_error::RunError;
 
 /// A violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,19 +62,19 @@ pub(crate) struct Tally {
     /// Jobs that found the lock taken.
     pub(crate) lock_waits: usize,
     /// Of these, jobs that waited longer than the drain for a job whose supervisor and guardian were out of action together.
-    pub(crate) locks_unguarded: Excused,
+    pub(crate) locks_unguarded: Exempted,
     /// Of these, jobs that waited longer while they were stopped themselves.
-    pub(crate) locks_stopped: Excused,
+    pub(crate) locks_stopped: Exempted,
     /// Of these, jobs that waited longer while a processor did not run a process that was due.
-    pub(crate) locks_stalled: Excused,
+    pub(crate) locks_stalled: Exempted,
     /// Of these, jobs that waited longer while the disk answered no request.
-    pub(crate) locks_disk_stalled: Excused,
+    pub(crate) locks_disk_stalled: Exempted,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
-    pub(crate) acts_unguarded: Excused,
+    pub(crate) acts_unguarded: Exempted,
     /// Acts past the lease of jobs that should have been killed while a processor did not run a process that was due.
-    pub(crate) acts_stalled: Excused,
+    pub(crate) acts_stalled: Exempted,
     /// Acts past the lease of jobs that a supervisor without its guardian should have killed while the disk answered no request.
-    pub(crate) acts_disk_stalled: Excused,
+    pub(crate) acts_disk_stalled: Exempted,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
     /// Incarnations of supervisors.
@@ -103,7 +103,7 @@ pub(crate) struct Stalled {
 /// The result of one kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub(crate) enum Row {
+pub(crate) enum FaultResult {
     /// It was made, or at least could have been.
     Made {
         /// The number of times that it was to be made.
@@ -136,7 +136,7 @@ pub(crate) struct Verdict {
     /// The counts.
     pub(crate) tally: Tally,
     /// Every kind of fault.
-    pub(crate) faults: BTreeMap<Kind, Row>,
+    pub(crate) faults: BTreeMap<Kind, FaultResult>,
     /// The invariants of the simulator that it was judged by.
     pub(crate) judged: Vec<&'static str>,
     /// The invariants that the election promises too, and that the files do not show; with the reasons.
@@ -159,20 +159,20 @@ impl Finding {
 /// Judges the files of an arm.
 ///
 /// # Errors
-/// [`Trouble`] if they are not whole. What cannot be judged has not passed.
-pub(crate) fn judge(dir: &Path) -> Result<Verdict, Trouble> {
+/// [`RunError`] if they are not whole. What cannot be judged has not passed.
+pub(crate) fn judge(dir: &Path) -> Result<Verdict, RunError> {
     Ok(verdict(&Record::read(dir)?))
 }
 
 fn verdict(record: &Record) -> Verdict {
-    let excuses = Excuses::of(record);
+    let exemptions = Exemptions::of(record);
     let mut tally = count(record);
-    let promised = Promised::by(&record.arm);
+    let promised = CheckedInvariants::by(&record.arm);
     let one_at_a_time = promised.one_at_a_time();
-    let Promised { judged, not_judged } = promised;
+    let CheckedInvariants { judged, not_judged } = promised;
     let mut names: Vec<&str> = judged.iter().map(|invariant| invariant.name()).collect();
     let mut findings = history::judge(record, judged);
-    findings.extend(work::judge(record, &excuses, one_at_a_time, &mut tally));
+    findings.extend(work::judge(record, &exemptions, one_at_a_time, &mut tally));
     let (of_clients, more) = clients::judge(record);
     tally.clients = of_clients;
     names.extend(tally.clients.iter().flat_map(|_| clients::RULES));
@@ -180,10 +180,10 @@ fn verdict(record: &Record) -> Verdict {
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
     let took_ns = until.saturating_sub(from);
-    tally.stalls = stalled(record, &excuses, took_ns, Part::Processor);
+    tally.stalls = stalled(record, &exemptions, took_ns, StalledResource::Processor);
     let disk_not_watched = match &record.disk {
         DiskWatch::Watched => {
-            tally.disk_stalls = Some(stalled(record, &excuses, took_ns, Part::Disk));
+            tally.disk_stalls = Some(stalled(record, &exemptions, took_ns, StalledResource::Disk));
             None
         }
         DiskWatch::NotWatched { reason } => Some(reason.clone()),
@@ -203,9 +203,9 @@ fn verdict(record: &Record) -> Verdict {
     }
 }
 
-fn stalled(record: &Record, excuses: &Excuses, took_ns: u64, of: Part) -> Stalled {
+fn stalled(record: &Record, exemptions: &Exemptions, took_ns: u64, of: StalledResource) -> Stalled {
     let lengths = || record.stalls.iter().filter(|stall| stall.of == of).map(|stall| stall.stall_ns);
-    let total_ns = excuses.stalled_ns(of);
+    let total_ns = exemptions.stalled_ns(of);
     let share = u128::from(total_ns) * 1_000_000 / u128::from(took_ns.max(1));
     Stalled {
         count: lengths().count(),
@@ -235,33 +235,33 @@ fn count(record: &Record) -> Tally {
         writes_accepted: record.ledger.len(),
         stale_tried: late + record.journal.iter().filter(refused).count(),
         packets_dropped: record
-            .notes
+            .events
             .iter()
-            .map(|noted| if let Note::Healed { dropped, .. } = noted.note { dropped } else { 0 })
+            .map(|event| if let RunEvent::Healed { dropped, .. } = event.event { dropped } else { 0 })
             .sum(),
         lives: record.lives.len(),
         ..Tally::default()
     }
 }
 
-fn rows(record: &Record) -> BTreeMap<Kind, Row> {
+fn rows(record: &Record) -> BTreeMap<Kind, FaultResult> {
     let made = gaps::by_kind(record);
     let row = |&kind: &Kind| {
         let reason =
             record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
         let row = match reason {
-            Some(_) | None if !record.arm.knows(kind) => Row::NotApplicable,
-            Some(reason) => Row::NotRun { reason },
+            Some(_) | None if !record.arm.knows(kind) => FaultResult::NotApplicable,
+            Some(reason) => FaultResult::NotRun { reason },
             None if kind == Kind::FakedClock => {
-                let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
+                let of_node = |event: &&TimedEvent| matches!(&event.event, RunEvent::Incarnation { node, .. } if Some(node) == record.faked.as_ref());
                 // One for each incarnation under the faked clock; there is no time before and after it.
-                let lives = record.notes.iter().filter(of_node).count();
-                Row::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
+                let lives = record.events.iter().filter(of_node).count();
+                FaultResult::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
             }
             None => {
                 let Made { planned, gaps } = made.get(&kind).cloned().unwrap_or_default();
                 let longest_ns = gaps.iter().copied().max().unwrap_or(0);
-                Row::Made { planned, took: gaps.len(), median_ns: gaps::median(&gaps), longest_ns }
+                FaultResult::Made { planned, took: gaps.len(), median_ns: gaps::median(&gaps), longest_ns }
             }
         };
         (kind, row)

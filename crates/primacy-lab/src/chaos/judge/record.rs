@@ -9,15 +9,15 @@ use super::clocks::NodeClock;
 use crate::chaos::arm::Arm;
 use crate::chaos::client;
 use crate::chaos::client::journal::Call;
-use crate::chaos::faked::Reading;
-use crate::chaos::fault::{Kind, Part};
+use crate::chaos::event_log::{EVENT_LOG, RunEvent, Sent, TimedEvent, read_lines};
+use crate::chaos::fake_clock::Reading;
+use crate::chaos::fault::{Kind, NodeProcess};
 use crate::chaos::ledger::{Entry, JOURNAL, LEDGER, Line};
 use crate::chaos::node::trace_path;
-use crate::chaos::notes::{NOTES, Note, Noted, Sent, read_lines};
 use crate::chaos::stalls::{DISK_WATCH, DiskWatch, STALLS, Stall};
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
-/// The longest time after the start of a process until its note is written: the writer of notes may be held up.
+/// The longest time after the start of a process until its event is written: the writer of events may be held up.
 const NOTED_LATE_MAX_NS: u64 = 1_000_000_000;
 
 /// A run of an arm.
@@ -31,10 +31,10 @@ pub(crate) struct Record {
     pub(crate) not_run: Vec<(Kind, String)>,
     /// The node with the faked clock.
     pub(crate) faked: Option<String>,
-    /// The notes.
-    pub(crate) notes: Vec<Noted>,
+    /// The events.
+    pub(crate) events: Vec<TimedEvent>,
     /// The incarnations of all nodes, in the order in which they began.
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lives: Vec<IncarnationRecord>,
     /// The accepted writes, in the order in which they were accepted.
     pub(crate) ledger: Vec<Line>,
     /// The other reports of the jobs.
@@ -49,7 +49,7 @@ pub(crate) struct Record {
 
 /// One incarnation of a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct IncarnationRecord {
     /// The node and the incarnation.
     pub(crate) who: Identity,
     /// The time of its start.
@@ -124,22 +124,22 @@ impl Record {
     /// Reads the files of an arm.
     ///
     /// # Errors
-    /// [`Trouble`] if they are not whole; a run whose record is not whole is no run.
-    pub(crate) fn read(dir: &Path) -> Result<Self, Trouble> {
-        let notes: Vec<Noted> = read_lines(&dir.join(NOTES))?;
-        if notes.last().is_none_or(|last| last.note != Note::End) {
-            return Err(Trouble::NotWhole(
-                "the notes have no end: the run was broken off, or goes on".into(),
+    /// [`RunError`] if they are not whole; a run whose record is not whole is no run.
+    pub(crate) fn read(dir: &Path) -> Result<Self, RunError> {
+        let events: Vec<TimedEvent> = read_lines(&dir.join(EVENT_LOG))?;
+        if events.last().is_none_or(|last| last.event != RunEvent::End) {
+            return Err(RunError::NotWhole(
+                "the events have no end: the run was broken off, or goes on".into(),
             ));
         }
-        let mut record = Self::of_notes(notes)?;
+        let mut record = Self::of_events(events)?;
         for life in &mut record.lives {
             let count = u32::try_from(life.who.incarnation.count).unwrap_or(u32::MAX);
             let faked = record.faked.as_deref() == Some(life.who.node.as_str());
-            let clock = if faked { NodeClock::through(&readings(&record.notes))? } else { NodeClock::True };
+            let clock = if faked { NodeClock::through(&readings(&record.events))? } else { NodeClock::True };
             life.within_ns = clock.within_ns();
             let path = trace_path(dir, life.who.node.as_str(), count);
-            let text = std::fs::read(&path).map_err(Trouble::file("read", &path))?;
+            let text = std::fs::read(&path).map_err(RunError::file("read", &path))?;
             // All other lines are for people, such as the guardian's words when its supervisor is dead.
             for line in text.split(|&byte| byte == b'\n') {
                 let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
@@ -163,33 +163,33 @@ impl Record {
         Ok(record)
     }
 
-    /// Returns the record that the notes alone give.
+    /// Returns the record that the events alone give.
     ///
     /// # Errors
-    /// [`Trouble::NotWhole`]
-    pub(crate) fn of_notes(notes: Vec<Noted>) -> Result<Self, Trouble> {
-        let begun = notes.iter().find_map(|noted| {
-            let Note::Run { arm, seed, not_run, faked } = &noted.note else { return None };
+    /// [`RunError::NotWhole`]
+    pub(crate) fn of_events(events: Vec<TimedEvent>) -> Result<Self, RunError> {
+        let begun = events.iter().find_map(|event| {
+            let RunEvent::Run { arm, seed, not_run, faked } = &event.event else { return None };
             Some((arm.clone(), *seed, not_run.clone(), faked.clone()))
         });
         let (arm, seed, not_run, faked) =
-            begun.ok_or_else(|| Trouble::NotWhole("the notes have no beginning".into()))?;
-        let arm = Arm::named(&arm).ok_or_else(|| Trouble::NotWhole(format!("there is no arm {arm:?}")))?;
-        let mut lives: Vec<Life> = Vec::new();
-        for noted in &notes {
-            take(&mut lives, noted)?;
+            begun.ok_or_else(|| RunError::NotWhole("the events have no beginning".into()))?;
+        let arm = Arm::named(&arm).ok_or_else(|| RunError::NotWhole(format!("there is no arm {arm:?}")))?;
+        let mut lives: Vec<IncarnationRecord> = Vec::new();
+        for event in &events {
+            take(&mut lives, event)?;
         }
         let (ledger, journal, stalls) = (Vec::new(), Vec::new(), Vec::new());
         let (calls, disk) = (Vec::new(), not_watched());
-        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, calls, stalls, disk })
+        Ok(Self { arm, seed, not_run, faked, events, lives, ledger, journal, calls, stalls, disk })
     }
 
     /// Checks that every incarnation printed its lines while it lived: a process that did not run by the clock that it was given would be
-    /// years off. Its first line may come a moment before the note of its start, which is written once it was started.
+    /// years off. Its first line may come a moment before the event of its start, which is written once it was started.
     ///
     /// # Errors
-    /// [`Trouble::NotWhole`]
-    pub(crate) fn check_times(&self) -> Result<(), Trouble> {
+    /// [`RunError::NotWhole`]
+    pub(crate) fn check_times(&self) -> Result<(), RunError> {
         let (_, end) = self.span();
         for life in &self.lives {
             let from = life.begun.saturating_sub(NOTED_LATE_MAX_NS);
@@ -201,7 +201,7 @@ impl Record {
                     "{} told {report:?} at a time when it did not live; is its clock the one that it was given?",
                     life.who
                 );
-                return Err(Trouble::NotWhole(what));
+                return Err(RunError::NotWhole(what));
             }
         }
         Ok(())
@@ -209,8 +209,8 @@ impl Record {
 
     /// The begin and the end of the run.
     pub(crate) fn span(&self) -> (u64, u64) {
-        let at = |noted: Option<&Noted>| noted.map_or(0, |noted| noted.boot_ns);
-        (at(self.notes.first()), at(self.notes.last()))
+        let at = |event: Option<&TimedEvent>| event.map_or(0, |event| event.boot_ns);
+        (at(self.events.first()), at(self.events.last()))
     }
 }
 
@@ -219,15 +219,15 @@ fn not_watched() -> DiskWatch {
     DiskWatch::NotWatched { reason: "its files do not say that anybody watched it".to_owned() }
 }
 
-/// Adds a note to the incarnations.
-fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
-    let at = noted.boot_ns;
-    match &noted.note {
-        Note::Life { node, life, pid } => {
-            let node = NodeId::new(node).map_err(|error| Trouble::NotWhole(error.to_string()))?;
+/// Adds an event to the incarnations.
+fn take(lives: &mut Vec<IncarnationRecord>, event: &TimedEvent) -> Result<(), RunError> {
+    let at = event.boot_ns;
+    match &event.event {
+        RunEvent::Incarnation { node, life, pid } => {
+            let node = NodeId::new(node).map_err(|error| RunError::NotWhole(error.to_string()))?;
             let nonce = u64::from(pid.unsigned_abs());
             let who = Identity::new(node, Incarnation { count: u64::from(*life), nonce });
-            lives.push(Life {
+            lives.push(IncarnationRecord {
                 who,
                 begun: at,
                 killed: None,
@@ -238,12 +238,12 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
                 within_ns: 0,
             });
         }
-        Note::Ended { node, life, code } => {
+        RunEvent::Ended { node, life, code } => {
             if let Some(life) = of(lives, node, *life) {
                 life.ended = Some((at, *code));
             }
         }
-        Note::Signal { node, life, part: Part::Supervisor, signal } => {
+        RunEvent::Signal { node, life, part: NodeProcess::Supervisor, signal } => {
             if let Some(life) = of(lives, node, *life) {
                 match signal {
                     Sent::Kill => life.killed = life.killed.or(Some(at)),
@@ -252,43 +252,44 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
                 }
             }
         }
-        Note::Run { .. }
-        | Note::Fault { .. }
-        | Note::Took { .. }
-        | Note::Healed { .. }
-        | Note::Well { .. }
-        | Note::Stuck { .. }
-        | Note::Failed { .. }
-        | Note::Signal { .. }
-        | Note::Left { .. }
-        | Note::Disk { .. }
-        | Note::Clock { .. }
-        | Note::End => {}
+        RunEvent::Run { .. }
+        | RunEvent::Fault { .. }
+        | RunEvent::Took { .. }
+        | RunEvent::Healed { .. }
+        | RunEvent::Well { .. }
+        | RunEvent::Stuck { .. }
+        | RunEvent::Failed { .. }
+        | RunEvent::Signal { .. }
+        | RunEvent::Left { .. }
+        | RunEvent::Disk { .. }
+        | RunEvent::Clock { .. }
+        | RunEvent::End => {}
     }
     Ok(())
 }
 
-fn of<'a>(lives: &'a mut [Life], node: &str, life: u32) -> Option<&'a mut Life> {
-    let is =
-        |each: &&mut Life| each.who.node.as_str() == node && each.who.incarnation.count == u64::from(life);
+fn of<'a>(lives: &'a mut [IncarnationRecord], node: &str, life: u32) -> Option<&'a mut IncarnationRecord> {
+    let is = |each: &&mut IncarnationRecord| {
+        each.who.node.as_str() == node && each.who.incarnation.count == u64::from(life)
+    };
     lives.iter_mut().find(is)
 }
 
-fn readings(notes: &[Noted]) -> Vec<Reading> {
-    let reading = |noted: &Noted| {
-        let Note::Clock { faked_ns, within_ns } = noted.note else { return None };
-        Some(Reading { true_ns: noted.boot_ns, faked_ns, within_ns })
+fn readings(events: &[TimedEvent]) -> Vec<Reading> {
+    let reading = |event: &TimedEvent| {
+        let RunEvent::Clock { faked_ns, within_ns } = event.event else { return None };
+        Some(Reading { true_ns: event.boot_ns, faked_ns, within_ns })
     };
-    notes.iter().filter_map(reading).collect()
+    events.iter().filter_map(reading).collect()
 }
 
 /// The texts of the error of a full disk: the system's, and SQLite's.
 const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
 
 /// Reads the report in a line, if the judge needs it.
-pub(crate) fn node_report(line: &Value, clock: &NodeClock) -> Result<Option<NodeReport>, Trouble> {
+pub(crate) fn node_report(line: &Value, clock: &NodeClock) -> Result<Option<NodeReport>, RunError> {
     let number = |name: &str| {
-        line[name].as_u64().ok_or_else(|| Trouble::NotWhole(format!("a line lacks {name}: {line}")))
+        line[name].as_u64().ok_or_else(|| RunError::NotWhole(format!("a line lacks {name}: {line}")))
     };
     let time = |name: &str| number(name).map(|shown| clock.true_ns(shown));
     let within_ns = clock.within_ns();
@@ -318,7 +319,7 @@ pub(crate) fn node_report(line: &Value, clock: &NodeClock) -> Result<Option<Node
     Ok(Some(NodeReport { at: time(at)?, within_ns, said }))
 }
 
-fn reason(line: &Value) -> Result<Reason, Trouble> {
+fn reason(line: &Value) -> Result<Reason, RunError> {
     let text = line["reason"].as_str().unwrap_or_default();
     let inner = text.split_once('(').map_or("", |(_, inner)| inner.trim_end_matches(')'));
     let known = match text.split('(').next().unwrap_or_default() {
@@ -339,5 +340,5 @@ fn reason(line: &Value) -> Result<Reason, Trouble> {
         "Halted" => Some(Reason::Halted),
         _ => None,
     };
-    known.ok_or_else(|| Trouble::NotWhole(format!("a reason is not known: {line}")))
+    known.ok_or_else(|| RunError::NotWhole(format!("a reason is not known: {line}")))
 }

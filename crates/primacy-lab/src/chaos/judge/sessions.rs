@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::Finding;
 use super::clients::Tally;
 use super::record::{Record, Said};
-use crate::chaos::client::journal::{Act, Call, Outcome, key_of};
-use crate::chaos::notes::Note;
+use crate::chaos::client::journal::{Call, ClientRequest, Outcome, key_of};
+use crate::chaos::event_log::RunEvent;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// The most that the clock of a leader may differ from the machine's where one of the clocks is faked: the drift that all nodes are
@@ -118,15 +118,24 @@ enum FoundOver<'a> {
 
 fn found_over(call: &Call) -> FoundOver<'_> {
     match &call.act {
-        Act::KeepAlive { session, outcome: Outcome::Answered(0) } => FoundOver::One(*session),
-        Act::Look { session, outcome: Outcome::Answered(-1) } => FoundOver::One(*session),
-        Act::Attach { session, outcome: Outcome::Failed(why) } if why.contains(NOT_FOUND) => {
+        ClientRequest::KeepAlive { session, outcome: Outcome::Answered(0) } => FoundOver::One(*session),
+        ClientRequest::Look { session, outcome: Outcome::Answered(-1) } => FoundOver::One(*session),
+        ClientRequest::Attach { session, outcome: Outcome::Failed(why) } if why.contains(NOT_FOUND) => {
             FoundOver::One(*session)
         }
-        Act::Sessions { outcome: Outcome::Answered(listed) } => FoundOver::AllBut(&listed.entries),
-        Act::Read { .. } | Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } => FoundOver::No,
-        Act::All { .. } | Act::Begin { .. } | Act::Attach { .. } | Act::KeepAlive { .. } => FoundOver::No,
-        Act::Look { .. } | Act::End { .. } | Act::LetGo { .. } | Act::Sessions { .. } => FoundOver::No,
+        ClientRequest::Sessions { outcome: Outcome::Answered(listed) } => FoundOver::AllBut(&listed.entries),
+        ClientRequest::Read { .. }
+        | ClientRequest::Put { .. }
+        | ClientRequest::Delete { .. }
+        | ClientRequest::Swap { .. } => FoundOver::No,
+        ClientRequest::All { .. }
+        | ClientRequest::Begin { .. }
+        | ClientRequest::Attach { .. }
+        | ClientRequest::KeepAlive { .. } => FoundOver::No,
+        ClientRequest::Look { .. }
+        | ClientRequest::End { .. }
+        | ClientRequest::LetGo { .. }
+        | ClientRequest::Sessions { .. } => FoundOver::No,
     }
 }
 
@@ -135,12 +144,12 @@ fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
     for call in calls {
         let (asked, answered) = (call.asked_ns, call.answered_ns);
         match &call.act {
-            Act::Begin { session, outcome } => {
+            ClientRequest::Begin { session, outcome } => {
                 let known = sessions.entry(*session).or_default();
                 known.begun_ns = outcome.answer().map(|_| answered);
                 known.told(call, outcome, drift);
             }
-            Act::KeepAlive { session, outcome } => {
+            ClientRequest::KeepAlive { session, outcome } => {
                 let known = sessions.entry(*session).or_default();
                 known.told(call, outcome, drift);
                 // It is unknown whether it was kept alive, and it may have been until the request was given up.
@@ -148,20 +157,23 @@ fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
                     known.over_by_ns = known.over_by_ns.max(answered);
                 }
             }
-            Act::Look { session, outcome } => {
+            ClientRequest::Look { session, outcome } => {
                 let known = sessions.entry(*session).or_default();
                 if let Outcome::Answered(left @ 0..) = outcome {
                     known.lives_until_ns = known.lives_until_ns.max(asked + drift.least(*left));
                 }
             }
-            Act::Attach { session, outcome: Outcome::Answered(_) } => {
+            ClientRequest::Attach { session, outcome: Outcome::Answered(_) } => {
                 let known = sessions.entry(*session).or_default();
                 known.attached_ns = Some(known.attached_ns.map_or(answered, |at| at.min(answered)));
             }
-            Act::End { session, .. } => sessions.entry(*session).or_default().end_ns = Some(asked),
-            Act::LetGo { session } => sessions.entry(*session).or_default().let_go_ns = Some(asked),
-            Act::Read { .. } | Act::Put { .. } | Act::Delete { .. } | Act::Swap { .. } => {}
-            Act::All { .. } | Act::Sessions { .. } | Act::Attach { .. } => {}
+            ClientRequest::End { session, .. } => sessions.entry(*session).or_default().end_ns = Some(asked),
+            ClientRequest::LetGo { session } => sessions.entry(*session).or_default().let_go_ns = Some(asked),
+            ClientRequest::Read { .. }
+            | ClientRequest::Put { .. }
+            | ClientRequest::Delete { .. }
+            | ClientRequest::Swap { .. } => {}
+            ClientRequest::All { .. } | ClientRequest::Sessions { .. } | ClientRequest::Attach { .. } => {}
         }
     }
     sessions
@@ -194,13 +206,13 @@ fn elected(record: &Record) -> Vec<u64> {
 /// Finds sessions that are there long after they were let go, and after all was well for the last time: a leader that was elected since
 /// gave each its whole time again.
 fn outlived(record: &Record, sessions: &BTreeMap<i64, Session>) -> Vec<Finding> {
-    let well = record.notes.iter().rfind(|noted| matches!(noted.note, Note::Well { .. }));
-    let Some(well) = well.map(|noted| noted.boot_ns) else { return Vec::new() };
+    let well = record.events.iter().rfind(|event| matches!(event.event, RunEvent::Well { .. }));
+    let Some(well) = well.map(|event| event.boot_ns) else { return Vec::new() };
     let since = elected(record).last().copied().unwrap_or(0).max(well);
     let whole = Drift::of(record).most(crate::chaos::client::TIME_TO_LIVE_SECONDS);
     let mut findings = BTreeMap::new();
     for call in &record.calls {
-        let Act::Sessions { outcome: Outcome::Answered(listed) } = &call.act else { continue };
+        let ClientRequest::Sessions { outcome: Outcome::Answered(listed) } = &call.act else { continue };
         for (session, known) in sessions {
             let Some(let_go) = known.let_go_ns else { continue };
             let due = let_go.max(known.over_by_ns).max(since) + whole + SLACK_NS;

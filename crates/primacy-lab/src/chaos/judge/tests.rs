@@ -6,17 +6,17 @@ use serde_json::json;
 use super::clocks::NodeClock;
 use super::gaps::{by_kind, median};
 use super::record::{NodeReport, Record, Said, node_report};
-use super::{Excused, Row, Stalled, Verdict, verdict};
-use crate::chaos::fault::{Kind, Part};
+use super::{Exempted, FaultResult, Stalled, Verdict, verdict};
+use crate::chaos::event_log::{RunEvent, Sent, TimedEvent};
+use crate::chaos::fault::{Kind, NodeProcess};
 use crate::chaos::ledger::{Entry, JobReport, Line, Writer};
-use crate::chaos::notes::{Note, Noted, Sent};
-use crate::chaos::stalls::{DiskWatch, Part as Machine, Stall};
+use crate::chaos::stalls::{DiskWatch, Stall, StalledResource as Machine};
 
 const MS: u64 = 1_000_000;
 
 /// A record that is built line by line; all times in milliseconds.
 struct Story {
-    notes: Vec<Noted>,
+    events: Vec<TimedEvent>,
     reports: Vec<(String, NodeReport)>,
     ledger: Vec<Line>,
     journal: Vec<Entry>,
@@ -35,30 +35,30 @@ impl Story {
 
     /// The same in this arm.
     fn over(arm: &str) -> Self {
-        let (notes, reports, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut story = Self { notes, reports, ledger, journal, stalls: Vec::new() };
-        story.note(0, Note::Run { arm: arm.into(), seed: 1, not_run: Vec::new(), faked: None });
+        let (events, reports, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut story = Self { events, reports, ledger, journal, stalls: Vec::new() };
+        story.log(0, RunEvent::Run { arm: arm.into(), seed: 1, not_run: Vec::new(), faked: None });
         for node in ["a", "b", "c"] {
             story.life(0, node, 1);
         }
         story
     }
 
-    fn note(&mut self, at: u64, note: Note) -> &mut Self {
-        self.notes.push(Noted { boot_ns: at * MS, note });
+    fn log(&mut self, at: u64, event: RunEvent) -> &mut Self {
+        self.events.push(TimedEvent { boot_ns: at * MS, event });
         self
     }
 
     fn life(&mut self, at: u64, node: &str, life: u32) -> &mut Self {
-        self.note(at, Note::Life { node: node.into(), life, pid: 1 })
+        self.log(at, RunEvent::Incarnation { node: node.into(), life, pid: 1 })
     }
 
-    fn signal(&mut self, at: u64, node: &str, part: Part, signal: Sent) -> &mut Self {
-        self.note(at, Note::Signal { node: node.into(), life: 1, part, signal })
+    fn signal(&mut self, at: u64, node: &str, part: NodeProcess, signal: Sent) -> &mut Self {
+        self.log(at, RunEvent::Signal { node: node.into(), life: 1, part, signal })
     }
 
     fn ended(&mut self, at: u64, node: &str, code: i32) -> &mut Self {
-        self.note(at, Note::Ended { node: node.into(), life: 1, code })
+        self.log(at, RunEvent::Ended { node: node.into(), life: 1, code })
     }
 
     fn says(&mut self, at: u64, node: &str, said: Said) -> &mut Self {
@@ -97,12 +97,12 @@ impl Story {
     }
 
     fn record(&self) -> Record {
-        let mut notes = self.notes.clone();
-        notes.sort_by_key(|noted| noted.boot_ns);
-        notes.push(Noted { boot_ns: 60_000 * MS, note: Note::End });
-        let mut record = Record::of_notes(notes).unwrap();
+        let mut events = self.events.clone();
+        events.sort_by_key(|event| event.boot_ns);
+        events.push(TimedEvent { boot_ns: 60_000 * MS, event: RunEvent::End });
+        let mut record = Record::of_events(events).unwrap();
         for (node, report) in &self.reports {
-            let of_node = |life: &&mut super::record::Life| life.who.node.as_str() == node;
+            let of_node = |life: &&mut super::record::IncarnationRecord| life.who.node.as_str() == node;
             let life = record.lives.iter_mut().find(of_node).unwrap();
             life.reports.push(report.clone());
             life.words.push(report.at);
@@ -136,7 +136,7 @@ fn good() -> Story {
         .writes(1_900, "a", 1);
     story.resigns(2_000, "a", 1);
     story.elected(2_010, "b", 2, 3_010).writes(2_020, "b", 2).writes(2_400, "b", 2);
-    story.signal(2_405, "b", Part::Supervisor, Sent::Kill).ended(2_410, "b", 137).life(2_500, "b", 2);
+    story.signal(2_405, "b", NodeProcess::Supervisor, Sent::Kill).ended(2_410, "b", 137).life(2_500, "b", 2);
     story.elected(2_420, "c", 3, 3_420).writes(2_430, "c", 3);
     story
 }
@@ -238,7 +238,7 @@ fn a_write_of_a_leadership_that_nobody_told_of_is_seen() {
     story.writes(1_000, "a", 1);
     assert_eq!(story.broken(), ["trace"]);
     // A node that was killed could not report; it is believed in while it wrote.
-    story.signal(1_001, "a", Part::Supervisor, Sent::Kill).ended(1_010, "a", 137);
+    story.signal(1_001, "a", NodeProcess::Supervisor, Sent::Kill).ended(1_010, "a", 137);
     assert_eq!(story.broken(), [""; 0]);
     story.elected(999, "b", 2, 2_000);
     assert_eq!(story.broken(), ["I2", "I3"]);
@@ -253,7 +253,7 @@ fn only_a_kill_before_it_spoke_again_keeps_a_node_from_telling() {
         story.broken()
     };
     let killed = |story: &mut Story| {
-        story.signal(1_400, "a", Part::Supervisor, Sent::Kill);
+        story.signal(1_400, "a", NodeProcess::Supervisor, Sent::Kill);
     };
     assert_eq!(story(&killed), [""; 0]);
     assert_eq!(
@@ -269,12 +269,13 @@ fn only_a_kill_before_it_spoke_again_keeps_a_node_from_telling() {
             story.signal(1_400, node, part, Sent::Kill);
         }
     };
-    assert_eq!(story(&other(Part::Supervisor, "b")), ["trace"], "another node");
-    assert_eq!(story(&other(Part::Guardian, "a")), ["trace"], "another process");
+    assert_eq!(story(&other(NodeProcess::Supervisor, "b")), ["trace"], "another node");
+    assert_eq!(story(&other(NodeProcess::Guardian, "a")), ["trace"], "another process");
     let later = |story: &mut Story| {
-        let signal = Note::Signal { node: "a".into(), life: 2, part: Part::Supervisor, signal: Sent::Kill };
-        story.ended(1_300, "a", 143).signal(1_200, "a", Part::Supervisor, Sent::Terminate);
-        story.life(1_500, "a", 2).note(1_600, signal);
+        let signal =
+            RunEvent::Signal { node: "a".into(), life: 2, part: NodeProcess::Supervisor, signal: Sent::Kill };
+        story.ended(1_300, "a", 143).signal(1_200, "a", NodeProcess::Supervisor, Sent::Terminate);
+        story.life(1_500, "a", 2).log(1_600, signal);
     };
     assert_eq!(story(&later), ["trace"], "a later life of it");
     let acts_on = |at| {
@@ -292,43 +293,43 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     let mut late = Story::new();
     late.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
     assert_eq!(late.broken(), ["acts past its lease"]);
-    late.signal(1_500, "a", Part::Guardian, Sent::Stop);
+    late.signal(1_500, "a", NodeProcess::Guardian, Sent::Stop);
     assert_eq!(late.broken(), ["acts past its lease"], "its supervisor was there");
-    late.signal(1_600, "a", Part::Supervisor, Sent::Stop).signal(
+    late.signal(1_600, "a", NodeProcess::Supervisor, Sent::Stop).signal(
         1_980,
         "a",
-        Part::Supervisor,
+        NodeProcess::Supervisor,
         Sent::Continue,
     );
     assert_eq!(late.broken(), ["acts past its lease"], "its supervisor was there for 21 ms of the margin");
-    late.signal(1_981, "a", Part::Supervisor, Sent::Stop).signal(
+    late.signal(1_981, "a", NodeProcess::Supervisor, Sent::Stop).signal(
         1_982,
         "a",
-        Part::Supervisor,
+        NodeProcess::Supervisor,
         Sent::Continue,
     );
     assert_eq!(late.broken(), [""; 0]);
     assert_eq!(late.verdict().tally.acts_unguarded, excused(1, 1));
     late.writes(9_000, "a", 1);
-    assert_eq!(late.broken(), ["acts past its lease"], "the excuse has an end");
+    assert_eq!(late.broken(), ["acts past its lease"], "the exemption has an end");
 
     let mut killed = Story::new();
     killed.elected(1_000, "a", 1, 2_000).job(2_100, "a", 1, JobReport::Refused { highest: 2 });
     killed
-        .signal(1_100, "a", Part::Supervisor, Sent::Kill)
+        .signal(1_100, "a", NodeProcess::Supervisor, Sent::Kill)
         .ended(1_101, "a", 137)
         .elected(2_050, "b", 2, 3_050);
     assert_eq!(killed.broken(), ["acts past its lease"], "its guardian was there");
-    killed.signal(1_100, "a", Part::Guardian, Sent::Kill);
+    killed.signal(1_100, "a", NodeProcess::Guardian, Sent::Kill);
     assert_eq!(killed.broken(), [""; 0]);
 
     let mut lost = Story::new();
     lost.elected(1_000, "a", 1, 5_200).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
     let of_its_own = "a guardian ended without a reason";
     assert_eq!(lost.broken(), [of_its_own, "acts past its lease"], "its supervisor was there");
-    lost.signal(4_000, "a", Part::Guardian, Sent::Stop);
+    lost.signal(4_000, "a", NodeProcess::Guardian, Sent::Stop);
     assert_eq!(lost.broken(), ["acts past its lease"], "it did not answer");
-    lost.signal(5_020, "a", Part::Supervisor, Sent::Stop);
+    lost.signal(5_020, "a", NodeProcess::Supervisor, Sent::Stop);
     assert_eq!(lost.broken(), [""; 0]);
     lost.says(5_050, "a", Said::Guardian);
     assert_eq!(lost.broken(), ["acts past its lease"], "a new guardian was there");
@@ -344,13 +345,13 @@ fn a_guardian_that_is_lost_for_no_reason_is_seen() {
     assert_eq!(of(&|_| {}), ["a guardian ended without a reason"]);
     assert_eq!(
         of(&|story| {
-            story.signal(4_990, "a", Part::Guardian, Sent::Kill);
+            story.signal(4_990, "a", NodeProcess::Guardian, Sent::Kill);
         }),
         [""; 0]
     );
     assert_eq!(
         of(&|story| {
-            story.signal(4_990, "b", Part::Guardian, Sent::Kill);
+            story.signal(4_990, "b", NodeProcess::Guardian, Sent::Kill);
         })
         .len(),
         1,
@@ -358,7 +359,7 @@ fn a_guardian_that_is_lost_for_no_reason_is_seen() {
     );
     assert_eq!(
         of(&|story| {
-            story.signal(4_990, "a", Part::Job, Sent::Kill);
+            story.signal(4_990, "a", NodeProcess::Job, Sent::Kill);
         })
         .len(),
         1,
@@ -366,10 +367,10 @@ fn a_guardian_that_is_lost_for_no_reason_is_seen() {
     );
     let went_on_at = |at| {
         of(&|story| {
-            story.signal(2_000, "a", Part::Guardian, Sent::Stop).signal(
+            story.signal(2_000, "a", NodeProcess::Guardian, Sent::Stop).signal(
                 at,
                 "a",
-                Part::Guardian,
+                NodeProcess::Guardian,
                 Sent::Continue,
             );
         })
@@ -383,8 +384,8 @@ fn a_guardian_that_is_lost_for_no_reason_is_seen() {
     assert_eq!((stalled_at(5_020), stalled_at(5_021)), (0, 1), "it went on for a while; it began later");
 }
 
-fn excused(count: usize, millis: u64) -> Excused {
-    Excused { count, total_ns: millis * MS, longest_ns: millis * MS }
+fn excused(count: usize, millis: u64) -> Exempted {
+    Exempted { count, total_ns: millis * MS, longest_ns: millis * MS }
 }
 
 /// A story in which a writes so long past its lease, where a processor stalled for that long until shortly before.
@@ -405,7 +406,7 @@ fn a_stall_excuses_as_much_as_it_took_and_no_more() {
     assert_eq!(ppm, 3_666, "of a minute");
     let story = late_under_a_stall(40, 219);
     assert_eq!(story.broken(), ["acts past its lease"]);
-    assert_eq!(story.verdict().tally.acts_stalled, Excused::default());
+    assert_eq!(story.verdict().tally.acts_stalled, Exempted::default());
     let story = late_under_a_stall(20, 20);
     assert_eq!(story.broken(), ["acts past its lease"], "the margin before the end is not explained");
 
@@ -428,7 +429,7 @@ fn a_stall_excuses_as_much_as_it_took_and_no_more() {
 
     // The run's own stops count beside those of the machine.
     let mut story = late_under_a_stall(80, 130);
-    for part in [Part::Supervisor, Part::Guardian] {
+    for part in [NodeProcess::Supervisor, NodeProcess::Guardian] {
         story.signal(1_820, "a", part, Sent::Stop).signal(1_950, "a", part, Sent::Continue);
     }
     assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 80)));
@@ -439,10 +440,10 @@ fn a_stall_of_the_disk_excuses_a_supervisor_that_stands_in_for_its_guardian() {
     let mut story = late_under_a_stall(40, 220);
     story.stalls[0].of = Machine::Disk;
     assert_eq!(story.broken(), ["acts past its lease"], "its guardian needs no disk");
-    story.signal(1_500, "a", Part::Guardian, Sent::Stop);
+    story.signal(1_500, "a", NodeProcess::Guardian, Sent::Stop);
     let tally = story.verdict().tally;
     assert_eq!((story.broken(), tally.acts_disk_stalled), (vec![], excused(1, 40)));
-    assert_eq!((tally.acts_stalled, tally.stalls), (Excused::default(), Stalled::default()));
+    assert_eq!((tally.acts_stalled, tally.stalls), (Exempted::default(), Stalled::default()));
     story.stalls[0].stall_ns -= 1;
     assert_eq!(story.broken(), ["acts past its lease"]);
 
@@ -450,7 +451,7 @@ fn a_stall_of_the_disk_excuses_a_supervisor_that_stands_in_for_its_guardian() {
     let both = |disk: u64| {
         let mut story = late_under_a_stall(40, 120);
         story.stalls.push(Stall { of: Machine::Disk, boot_ns: 1_949 * MS, stall_ns: disk });
-        story.signal(1_500, "a", Part::Guardian, Sent::Kill);
+        story.signal(1_500, "a", NodeProcess::Guardian, Sent::Kill);
         story
     };
     assert_eq!(both(129 * MS).broken(), [""; 0]);
@@ -483,7 +484,12 @@ fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
     let of = |speaks: Option<u64>, acts: u64| {
         let mut story = Story::new();
         story.elected(1_000, "a", 1, 2_000).writes(acts, "a", 1);
-        story.signal(1_500, "a", Part::Guardian, Sent::Kill).signal(1_500, "a", Part::Supervisor, Sent::Kill);
+        story.signal(1_500, "a", NodeProcess::Guardian, Sent::Kill).signal(
+            1_500,
+            "a",
+            NodeProcess::Supervisor,
+            Sent::Kill,
+        );
         story.ended(1_501, "a", 137).life(4_000, "a", 2);
         let mut record = story.record();
         record.lives.iter_mut().find(|life| life.begun == 4_000 * MS).unwrap().words =
@@ -495,13 +501,13 @@ fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
 
     let mut stopped = Story::new();
     stopped.elected(1_000, "a", 1, 2_000).writes(8_000, "a", 1);
-    for part in [Part::Guardian, Part::Supervisor] {
+    for part in [NodeProcess::Guardian, NodeProcess::Supervisor] {
         stopped.signal(1_500, "a", part, Sent::Kill);
     }
     stopped.ended(1_501, "a", 137).life(4_000, "a", 2).says(9_000, "a", Said::Guardian);
     assert_eq!(stopped.broken(), ["acts past its lease"], "it has had its time");
-    stopped.signal(4_100, "a", Part::Supervisor, Sent::Stop);
-    stopped.signal(8_500, "a", Part::Supervisor, Sent::Continue);
+    stopped.signal(4_100, "a", NodeProcess::Supervisor, Sent::Stop);
+    stopped.signal(8_500, "a", NodeProcess::Supervisor, Sent::Continue);
     assert_eq!(stopped.broken(), [""; 0]);
 }
 
@@ -511,12 +517,12 @@ fn a_node_that_took_anothers_place_is_excused_by_its_own_name_until_it_is_gone()
     let mut story = Story::over("metadata");
     story.life(500, "b2", 1).elected(1_000, "b2", 1, 2_000).writes(2_001, "b2", 1);
     assert_eq!(story.broken(), ["acts past its lease"]);
-    for part in [Part::Supervisor, Part::Guardian] {
+    for part in [NodeProcess::Supervisor, NodeProcess::Guardian] {
         story.signal(1_100, "b2", part, Sent::Kill);
     }
     story.ended(1_101, "b2", 137);
     assert_eq!(story.broken(), [""; 0]);
-    story.note(1_900, Note::Left { node: "b2".into() });
+    story.log(1_900, RunEvent::Left { node: "b2".into() });
     assert_eq!(story.broken(), ["acts past its lease"], "whoever looked for what is left has ended it");
 }
 
@@ -537,7 +543,12 @@ fn waits_over(arm: &str, millis: u64) -> Story {
 #[test]
 fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     let mut story = waits(400);
-    story.signal(1_500, "a", Part::Supervisor, Sent::Stop).signal(1_500, "a", Part::Guardian, Sent::Stop);
+    story.signal(1_500, "a", NodeProcess::Supervisor, Sent::Stop).signal(
+        1_500,
+        "a",
+        NodeProcess::Guardian,
+        Sent::Stop,
+    );
     if let JobReport::Waits { holder } = &mut story.journal[0].report {
         *holder = None;
     }
@@ -545,20 +556,20 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     assert_eq!(waits(250).broken(), [""; 0]);
     assert_eq!(waits(251).broken(), ["the lock is taken"]);
     let mut story = waits(400);
-    story.signal(1_500, "a", Part::Supervisor, Sent::Stop);
+    story.signal(1_500, "a", NodeProcess::Supervisor, Sent::Stop);
     assert_eq!(story.broken(), ["the lock is taken"], "its guardian was there");
-    story.signal(1_500, "a", Part::Guardian, Sent::Stop);
+    story.signal(1_500, "a", NodeProcess::Guardian, Sent::Stop);
     assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], excused(1, 150)));
     for (arm, is_excused) in [("peers-3", false), ("crowd", true)] {
         let mut story = waits_over(arm, 600);
-        for part in [Part::Supervisor, Part::Guardian] {
+        for part in [NodeProcess::Supervisor, NodeProcess::Guardian] {
             story.signal(1_500, "a", part, Sent::Stop).signal(3_100, "a", part, Sent::Continue);
         }
         let locked = story.broken().contains(&"the lock is taken".to_owned());
         assert_eq!(locked, !is_excused, "{arm}: five hundred processes have to be killed then");
     }
     let mut story = waits(400);
-    story.signal(3_100, "b", Part::Job, Sent::Stop);
+    story.signal(3_100, "b", NodeProcess::Job, Sent::Stop);
     assert_eq!((story.broken(), story.verdict().tally.locks_stopped), (vec![], excused(1, 150)));
     let mut story = waits(400);
     story.stalls.push(Stall { of: Machine::Processor, boot_ns: 3_200 * MS, stall_ns: 149 * MS });
@@ -601,19 +612,19 @@ fn an_end_without_a_reason_is_seen() {
         assert_eq!(Story::new().ended(500, "a", code).broken(), ["an end without a reason"], "{code}");
     }
     let mut story = Story::new();
-    story.signal(400, "a", Part::Supervisor, Sent::Terminate).ended(500, "a", 143);
+    story.signal(400, "a", NodeProcess::Supervisor, Sent::Terminate).ended(500, "a", 143);
     assert_eq!(story.broken(), [""; 0]);
     let mut story = Story::new();
-    let disk = |full| Note::Disk { full };
-    story.note(400, disk(true)).ended(500, "a", 74).note(600, disk(false));
+    let disk = |full| RunEvent::Disk { full };
+    story.log(400, disk(true)).ended(500, "a", 74).log(600, disk(false));
     assert_eq!(story.broken(), [""; 0]);
     story.ended(5_000, "b", 74);
     assert_eq!(story.broken(), ["an end without a reason"]);
     let mut story = Story::new();
-    story.note(500, Note::Stuck { step: 3, what: "no leader".into() });
+    story.log(500, RunEvent::Stuck { step: 3, what: "no leader".into() });
     assert_eq!(story.broken(), ["stuck"]);
     let mut story = Story::new();
-    story.note(500, Note::Failed { step: 3, what: "`primacy resign` failed: 70".into() });
+    story.log(500, RunEvent::Failed { step: 3, what: "`primacy resign` failed: 70".into() });
     assert_eq!(story.broken(), ["a command failed"]);
 }
 
@@ -625,51 +636,51 @@ fn a_clock_that_is_not_the_one_that_was_given_is_seen() {
     assert!(story.record().check_times().is_err());
     let speaks_before = |early: u64| {
         let mut story = Story::new();
-        story.note(2_000, Note::Life { node: "d".into(), life: 1, pid: 1 });
+        story.log(2_000, RunEvent::Incarnation { node: "d".into(), life: 1, pid: 1 });
         story.elected(2_000 - early, "d", 1, 3_000).record().check_times()
     };
-    assert!(speaks_before(1_000).is_ok(), "the note was late");
+    assert!(speaks_before(1_000).is_ok(), "the event was late");
     assert!(speaks_before(1_001).is_err());
 }
 
-fn row(planned: usize, took: usize, millis: u64) -> Row {
-    Row::Made { planned, took, median_ns: millis * MS, longest_ns: millis * MS }
+fn row(planned: usize, took: usize, millis: u64) -> FaultResult {
+    FaultResult::Made { planned, took, median_ns: millis * MS, longest_ns: millis * MS }
 }
 
 #[test]
 fn a_fault_counts_when_it_took_effect() {
     let mut story = good();
-    let fault = |step, kind| Note::Fault { step, kind, what: "a".into() };
-    story.note(500, fault(1, Kind::Isolate)).note(510, Note::Healed { step: 1, dropped: 0 });
-    story.note(600, fault(2, Kind::Isolate)).note(610, Note::Took { step: 2, kind: Kind::Isolate });
-    story.note(611, Note::Healed { step: 2, dropped: 9 });
-    story.note(700, fault(3, Kind::KillJob)).note(710, Note::Healed { step: 3, dropped: 0 });
+    let fault = |step, kind| RunEvent::Fault { step, kind, what: "a".into() };
+    story.log(500, fault(1, Kind::Isolate)).log(510, RunEvent::Healed { step: 1, dropped: 0 });
+    story.log(600, fault(2, Kind::Isolate)).log(610, RunEvent::Took { step: 2, kind: Kind::Isolate });
+    story.log(611, RunEvent::Healed { step: 2, dropped: 9 });
+    story.log(700, fault(3, Kind::KillJob)).log(710, RunEvent::Healed { step: 3, dropped: 0 });
     let verdict = story.verdict();
-    assert!(matches!(verdict.faults[&Kind::Isolate], Row::Made { planned: 2, took: 1, .. }));
+    assert!(matches!(verdict.faults[&Kind::Isolate], FaultResult::Made { planned: 2, took: 1, .. }));
     assert_eq!((&verdict.faults[&Kind::KillJob], verdict.tally.packets_dropped), (&row(1, 0, 0), 9));
 
     let mut story = Story::over("sqlite");
-    story.note(500, fault(1, Kind::FullDisk)).note(3_000, Note::Healed { step: 1, dropped: 0 });
+    story.log(500, fault(1, Kind::FullDisk)).log(3_000, RunEvent::Healed { step: 1, dropped: 0 });
     story.says(3_001, "a", Said::NoRoom);
     assert_eq!(story.verdict().faults[&Kind::FullDisk], row(1, 0, 0), "it was met too late");
     story.says(2_999, "a", Said::NoRoom);
-    assert!(matches!(story.verdict().faults[&Kind::FullDisk], Row::Made { took: 1, .. }));
-    assert_eq!(good().verdict().faults[&Kind::FullDisk], Row::NotApplicable, "among peers");
+    assert!(matches!(story.verdict().faults[&Kind::FullDisk], FaultResult::Made { took: 1, .. }));
+    assert_eq!(good().verdict().faults[&Kind::FullDisk], FaultResult::NotApplicable, "among peers");
 }
 
 #[test]
 fn the_time_without_a_leader_belongs_to_what_was_done_before_it() {
     let mut story = good();
-    story.note(1_950, Note::Fault { step: 1, kind: Kind::Resign, what: "a".into() });
-    story.note(2_405, Note::Fault { step: 2, kind: Kind::KillSupervisor, what: "b".into() });
-    story.note(1_951, Note::Took { step: 1, kind: Kind::Resign });
-    story.note(2_406, Note::Took { step: 2, kind: Kind::KillSupervisor });
+    story.log(1_950, RunEvent::Fault { step: 1, kind: Kind::Resign, what: "a".into() });
+    story.log(2_405, RunEvent::Fault { step: 2, kind: Kind::KillSupervisor, what: "b".into() });
+    story.log(1_951, RunEvent::Took { step: 1, kind: Kind::Resign });
+    story.log(2_406, RunEvent::Took { step: 2, kind: Kind::KillSupervisor });
     let made = by_kind(&story.record());
     assert_eq!(made[&Kind::Resign].gaps, [380 * MS], "from the write at 2020 to that at 2400");
     assert_eq!(made[&Kind::KillSupervisor].gaps, [30 * MS]);
     let rows = story.verdict().faults;
     assert_eq!(rows[&Kind::Resign], row(1, 1, 380));
-    assert_eq!(rows[&Kind::QuorumLoss], Row::NotApplicable);
+    assert_eq!(rows[&Kind::QuorumLoss], FaultResult::NotApplicable);
     assert_eq!((median(&[]), median(&[5]), median(&[9, 1, 5])), (0, 5, 5));
 }
 

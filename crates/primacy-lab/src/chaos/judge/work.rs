@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::excuses::{Excuse, Excuses, nanos};
-use super::record::{Life, Record, Said};
+use super::exemptions::{Exemption, Exemptions, nanos};
+use super::record::{IncarnationRecord, Record, Said};
 use super::{Finding, Tally};
 use crate::chaos::arm::{DRAIN, KILL_MARGIN};
-use crate::chaos::fault::Part;
+use crate::chaos::event_log::{RunEvent, Sent, TimedEvent};
+use crate::chaos::fault::NodeProcess;
 use crate::chaos::ledger::{Entry, JobReport, Writer};
-use crate::chaos::notes::{Note, Noted, Sent};
 
 /// A leadership, as its machine has reported it.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +21,14 @@ struct Leadership {
 /// Judges the work, where the election promises that there is one leader at a time or where its tokens alone keep two apart.
 pub(crate) fn judge(
     record: &Record,
-    excuses: &Excuses,
+    exemptions: &Exemptions,
     one_at_a_time: bool,
     tally: &mut Tally,
 ) -> Vec<Finding> {
     let leaderships = leaderships(record);
     tally.leaderships = told(record).len();
-    let mut findings = acts_past_the_lease(record, &leaderships, excuses, tally);
-    let waits = lock(record, &leaderships, excuses, tally);
+    let mut findings = acts_past_the_lease(record, &leaderships, exemptions, tally);
+    let waits = lock(record, &leaderships, exemptions, tally);
     findings.extend(waits.into_iter().filter(|_| one_at_a_time));
     findings.extend(refusals(record, &leaderships, tally));
     findings.extend(ends(record));
@@ -87,24 +87,24 @@ fn told(record: &Record) -> BTreeMap<u64, Leadership> {
 fn acts_past_the_lease(
     record: &Record,
     leaderships: &BTreeMap<u64, Leadership>,
-    excuses: &Excuses,
+    exemptions: &Exemptions,
     tally: &mut Tally,
 ) -> Vec<Finding> {
     let accepted = record.ledger.iter().map(|line| (&line.writer, line.boot_ns, "writes"));
     let told = record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns, "acts"));
     let mut findings: BTreeMap<u64, Finding> = BTreeMap::new();
     // Of each leadership and reason, how many acts, and by how much the last one was late.
-    let mut excused: BTreeMap<(u64, Excuse), (usize, u64)> = BTreeMap::new();
+    let mut excused: BTreeMap<(u64, Exemption), (usize, u64)> = BTreeMap::new();
     for (writer, at, how) in accepted.chain(told) {
         let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until)
         else {
             continue;
         };
         let late_ns = at - leadership.until;
-        // It had to be killed so long before; an excuse must cover that time too, and not only what is past the lease.
+        // It had to be killed so long before; an exemption must cover that time too, and not only what is past the lease.
         let due = leadership.until.saturating_sub(nanos(KILL_MARGIN));
-        if let Some(excuse) = excuses.of_act(&writer.node, due, at) {
-            let (count, longest) = excused.entry((writer.token, excuse)).or_default();
+        if let Some(exemption) = exemptions.of_act(&writer.node, due, at) {
+            let (count, longest) = excused.entry((writer.token, exemption)).or_default();
             (*count, *longest) = (*count + 1, (*longest).max(late_ns));
         } else {
             let what = format!(
@@ -117,12 +117,12 @@ fn acts_past_the_lease(
             findings.entry(writer.token).or_insert_with(|| Finding::new(at, "acts past its lease", what));
         }
     }
-    for ((_, excuse), (count, late_ns)) in excused {
-        match excuse {
+    for ((_, exemption), (count, late_ns)) in excused {
+        match exemption {
             // No job that was stopped acts.
-            Excuse::Unguarded | Excuse::Stopped => tally.acts_unguarded.add(count, late_ns),
-            Excuse::Stalled => tally.acts_stalled.add(count, late_ns),
-            Excuse::DiskStalled => tally.acts_disk_stalled.add(count, late_ns),
+            Exemption::Unguarded | Exemption::Stopped => tally.acts_unguarded.add(count, late_ns),
+            Exemption::Stalled => tally.acts_stalled.add(count, late_ns),
+            Exemption::DiskStalled => tally.acts_disk_stalled.add(count, late_ns),
         }
     }
     findings.into_values().collect()
@@ -133,7 +133,7 @@ fn acts_past_the_lease(
 fn lock(
     record: &Record,
     leaderships: &BTreeMap<u64, Leadership>,
-    excuses: &Excuses,
+    exemptions: &Exemptions,
     tally: &mut Tally,
 ) -> Vec<Finding> {
     let mut waits: BTreeMap<&Writer, (&Entry, &Entry)> = BTreeMap::new();
@@ -160,13 +160,13 @@ fn lock(
             continue;
         }
         let alone = holder.as_ref().map(|holder| holder.node.as_str());
-        let excuse = excuses.of_wait(alone, &writer.node, (entry.boot_ns, until), late_ns);
-        if let Some(excuse) = excuse {
-            let excused = match excuse {
-                Excuse::Unguarded => &mut tally.locks_unguarded,
-                Excuse::Stopped => &mut tally.locks_stopped,
-                Excuse::Stalled => &mut tally.locks_stalled,
-                Excuse::DiskStalled => &mut tally.locks_disk_stalled,
+        let exemption = exemptions.of_wait(alone, &writer.node, (entry.boot_ns, until), late_ns);
+        if let Some(exemption) = exemption {
+            let excused = match exemption {
+                Exemption::Unguarded => &mut tally.locks_unguarded,
+                Exemption::Stopped => &mut tally.locks_stopped,
+                Exemption::Stalled => &mut tally.locks_stalled,
+                Exemption::DiskStalled => &mut tally.locks_disk_stalled,
             };
             excused.add(1, late_ns);
         } else {
@@ -215,28 +215,34 @@ const STORE_REACH_NS: u64 = 2_000_000_000;
 
 fn ends(record: &Record) -> Vec<Finding> {
     let mut out: Vec<(u64, u64)> = Vec::new();
-    for noted in &record.notes {
-        match &noted.note {
-            Note::Disk { full: true } => out.push((noted.boot_ns, u64::MAX)),
-            Note::Fault { kind, .. } if kind.is_of_store() => out.push((noted.boot_ns, u64::MAX)),
-            Note::Disk { full: false } | Note::Healed { .. } => {
+    for event in &record.events {
+        match &event.event {
+            RunEvent::Disk { full: true } => out.push((event.boot_ns, u64::MAX)),
+            RunEvent::Fault { kind, .. } if kind.is_of_store() => out.push((event.boot_ns, u64::MAX)),
+            RunEvent::Disk { full: false } | RunEvent::Healed { .. } => {
                 for span in out.iter_mut().filter(|span| span.1 == u64::MAX) {
-                    span.1 = noted.boot_ns + STORE_REACH_NS;
+                    span.1 = event.boot_ns + STORE_REACH_NS;
                 }
             }
-            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
-            Note::Took { .. } | Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } => {}
-            Note::Signal { .. } | Note::Left { .. } | Note::Clock { .. } | Note::End => {}
+            RunEvent::Run { .. }
+            | RunEvent::Incarnation { .. }
+            | RunEvent::Ended { .. }
+            | RunEvent::Fault { .. } => {}
+            RunEvent::Took { .. }
+            | RunEvent::Well { .. }
+            | RunEvent::Stuck { .. }
+            | RunEvent::Failed { .. } => {}
+            RunEvent::Signal { .. } | RunEvent::Left { .. } | RunEvent::Clock { .. } | RunEvent::End => {}
         }
     }
     let of_store = |at: u64| out.iter().any(|span| (span.0..=span.1).contains(&at));
-    let unexplained = |life: &&Life| match life.ended {
+    let unexplained = |life: &&IncarnationRecord| match life.ended {
         None => false,
         Some((_, BY_SIGKILL)) => life.killed.is_none(),
         Some((_, BY_SIGTERM)) => !life.told_to_end,
         Some((at, code)) => !(NO_STORE.contains(&code) && of_store(at)),
     };
-    let finding = |life: &Life| {
+    let finding = |life: &IncarnationRecord| {
         let (at, code) = life.ended.unwrap_or_default();
         Finding::new(at, "an end without a reason", format!("{} ended with exit code {code}", life.who))
     };
@@ -259,18 +265,22 @@ fn guardians(record: &Record) -> Vec<Finding> {
                 Said::GuardianLost => {
                     let (from, node) =
                         (report.at.saturating_sub(nanos(record.arm.lease)), life.who.node.as_str());
-                    let mut signals = record.notes.iter().filter_map(|noted| match &noted.note {
-                        Note::Signal { node: of, part: Part::Guardian, signal, .. } if of == node => {
-                            Some((noted.boot_ns, *signal))
+                    let mut signals = record.events.iter().filter_map(|event| match &event.event {
+                        RunEvent::Signal { node: of, part: NodeProcess::Guardian, signal, .. }
+                            if of == node =>
+                        {
+                            Some((event.boot_ns, *signal))
                         }
-                        Note::Signal { .. } | Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } => {
-                            None
-                        }
-                        Note::Fault { .. } | Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } => {
-                            None
-                        }
-                        Note::Stuck { .. } | Note::Failed { .. } | Note::Disk { .. } => None,
-                        Note::Left { .. } | Note::Clock { .. } | Note::End => None,
+                        RunEvent::Signal { .. }
+                        | RunEvent::Run { .. }
+                        | RunEvent::Incarnation { .. }
+                        | RunEvent::Ended { .. } => None,
+                        RunEvent::Fault { .. }
+                        | RunEvent::Took { .. }
+                        | RunEvent::Healed { .. }
+                        | RunEvent::Well { .. } => None,
+                        RunEvent::Stuck { .. } | RunEvent::Failed { .. } | RunEvent::Disk { .. } => None,
+                        RunEvent::Left { .. } | RunEvent::Clock { .. } | RunEvent::End => None,
                     });
                     let last = signals.rfind(|(at, _)| (since..=report.at).contains(at));
                     let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
@@ -292,15 +302,23 @@ fn guardians(record: &Record) -> Vec<Finding> {
 }
 
 fn stuck(record: &Record) -> Vec<Finding> {
-    let finding = |noted: &Noted| {
-        let (rule, step, what) = match &noted.note {
-            Note::Stuck { step, what } => ("stuck", step, what),
-            Note::Failed { step, what } => ("a command failed", step, what),
-            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => return None,
-            Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } | Note::Signal { .. } => return None,
-            Note::Left { .. } | Note::Disk { .. } | Note::Clock { .. } | Note::End => return None,
+    let finding = |event: &TimedEvent| {
+        let (rule, step, what) = match &event.event {
+            RunEvent::Stuck { step, what } => ("stuck", step, what),
+            RunEvent::Failed { step, what } => ("a command failed", step, what),
+            RunEvent::Run { .. }
+            | RunEvent::Incarnation { .. }
+            | RunEvent::Ended { .. }
+            | RunEvent::Fault { .. } => return None,
+            RunEvent::Took { .. }
+            | RunEvent::Healed { .. }
+            | RunEvent::Well { .. }
+            | RunEvent::Signal { .. } => return None,
+            RunEvent::Left { .. } | RunEvent::Disk { .. } | RunEvent::Clock { .. } | RunEvent::End => {
+                return None;
+            }
         };
-        Some(Finding::new(noted.boot_ns, rule, format!("after step {step}: {what}")))
+        Some(Finding::new(event.boot_ns, rule, format!("after step {step}: {what}")))
     };
-    record.notes.iter().filter_map(finding).collect()
+    record.events.iter().filter_map(finding).collect()
 }

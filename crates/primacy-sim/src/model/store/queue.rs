@@ -2,7 +2,7 @@
 
 use primacy_core::election::lease::{Holder, RequestId};
 use primacy_core::election::session::{
-    Config, Ending, Entry, Eviction, Message, Place, Session, SessionId, Trouble,
+    Config, Ending, Entry, Eviction, Message, QueuePosition, RequestFailure, Session, SessionId,
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity};
 
@@ -43,8 +43,9 @@ impl Queue {
         self.sessions.iter().any(|life| life.session == *session)
     }
 
-    fn keep_alive(&mut self, session: &SessionId) -> Result<(), Trouble> {
-        let life = self.sessions.iter_mut().find(|life| life.session == *session).ok_or(Trouble::Ended)?;
+    fn keep_alive(&mut self, session: &SessionId) -> Result<(), RequestFailure> {
+        let life =
+            self.sessions.iter_mut().find(|life| life.session == *session).ok_or(RequestFailure::Ended)?;
         life.left = self.timeout;
         Ok(())
     }
@@ -56,9 +57,9 @@ impl Queue {
         session
     }
 
-    fn stand(&mut self, session: &SessionId, holder: &Holder) -> Result<Place, Trouble> {
+    fn stand(&mut self, session: &SessionId, holder: &Holder) -> Result<QueuePosition, RequestFailure> {
         if !self.lives(session) {
-            return Err(Trouble::Ended);
+            return Err(RequestFailure::Ended);
         }
         if self.entries.iter().all(|(of, _)| of != session) {
             self.token += 1;
@@ -66,19 +67,19 @@ impl Queue {
             self.entries.push((session.clone(), entry));
         }
         match self.entries.first() {
-            Some((of, first)) if of != session => Ok(Place::Behind { first: first.clone() }),
-            Some((_, own)) => Ok(Place::First { token: own.token, asked_to_resign: false }),
-            None => Err(Trouble::Ended), // One has just been made.
+            Some((of, first)) if of != session => Ok(QueuePosition::Behind { first: first.clone() }),
+            Some((_, own)) => Ok(QueuePosition::First { token: own.token, asked_to_resign: false }),
+            None => Err(RequestFailure::Ended), // One has just been made.
         }
     }
 
-    fn leave(&mut self, session: &SessionId) -> Result<(), Trouble> {
+    fn leave(&mut self, session: &SessionId) -> Result<(), RequestFailure> {
         let lived = self.lives(session);
         self.entries.retain(|(of, _)| of != session);
-        if lived { Ok(()) } else { Err(Trouble::Ended) }
+        if lived { Ok(()) } else { Err(RequestFailure::Ended) }
     }
 
-    fn end(&mut self, session: &SessionId) -> Result<(), Trouble> {
+    fn end(&mut self, session: &SessionId) -> Result<(), RequestFailure> {
         let left = self.leave(session);
         self.sessions.retain(|life| life.session != *session);
         left
@@ -122,7 +123,7 @@ impl StoreKind for Queue {
     }
 
     fn serve(&mut self, message: &Message, mood: Mood) -> Option<Message> {
-        let unknown = refusal(message, Trouble::NoAnswer);
+        let unknown = refusal(message, RequestFailure::NoAnswer);
         if mood == Mood::NotDoneUnknown {
             return unknown;
         }

@@ -14,7 +14,7 @@ use crate::open_error::OpenError;
 pub(in super::super) const REPLICAS: usize = 3;
 
 /// A bucket that was found.
-pub(super) struct Found {
+pub(super) struct BucketInfo {
     /// The number of servers that keep it.
     pub(super) replicas: usize,
     /// Warnings for the operator.
@@ -31,7 +31,7 @@ pub(super) async fn find(
     stream: &str,
     settings: &Settings,
     create: bool,
-) -> Result<Found, OpenError> {
+) -> Result<BucketInfo, OpenError> {
     let name = &settings.bucket;
     let config = match context.get_stream(stream).await {
         Ok(found) => found.cached_info().config.clone(),
@@ -57,7 +57,7 @@ pub(super) async fn find(
         },
     };
     let warnings = judge(settings, &config, &context.client().server_info().version)?;
-    Ok(Found { replicas: config.num_replicas, warnings })
+    Ok(BucketInfo { replicas: config.num_replicas, warnings })
 }
 
 fn is_disabled(code: ErrorCode) -> bool {

@@ -44,14 +44,14 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 
 async fn stale_below(gate: &Gate, presented: u64, highest: u64) {
     let refused = gate.admit(FencingToken(presented)).await.unwrap_err();
-    let Refused::Stale(FenceError::Stale { presented: was, highest: named }) = refused else {
+    let AdmissionError::Stale(FenceError::Stale { presented: was, highest: named }) = refused else {
         panic!("not stale but: {refused}");
     };
     assert_eq!((was, named), (FencingToken(presented), FencingToken(highest)));
 }
 
 /// Starts to admit, and returns when the gate has seen the token.
-async fn begin(gate: &Gate, token: u64) -> tokio::task::JoinHandle<Result<Admitted, Refused>> {
+async fn begin(gate: &Gate, token: u64) -> tokio::task::JoinHandle<Result<Admitted, AdmissionError>> {
     let admitting = tokio::spawn({
         let gate = gate.clone();
         async move { gate.admit(FencingToken(token)).await }
@@ -109,7 +109,7 @@ fn of_those_who_wait_only_the_highest_is_let_in() {
         let old = gate.admit(FencingToken(7)).await.unwrap();
         let overtaken = begin(&gate, 8).await;
         let highest = begin(&gate, 9).await;
-        assert!(matches!(overtaken.await.unwrap(), Err(Refused::Stale(_))));
+        assert!(matches!(overtaken.await.unwrap(), Err(AdmissionError::Stale(_))));
         let same = begin(&gate, 9).await;
         drop(old);
         for admitting in [highest, same] {
@@ -143,7 +143,7 @@ fn what_does_not_end_at_all_keeps_newer_ones_out_and_nobody_older_comes_in() {
         let old = gate.admit(FencingToken(7)).await.unwrap();
         for token in [8, 8, 9] {
             let refused = gate.admit(FencingToken(token)).await.unwrap_err();
-            assert!(matches!(refused, Refused::Busy { .. }), "{refused}");
+            assert!(matches!(refused, AdmissionError::Busy { .. }), "{refused}");
         }
         stale_below(&gate, 8, 9).await;
         drop(old);
@@ -177,10 +177,10 @@ fn nothing_is_let_in_while_the_disk_fails() {
         std::fs::rename(place.file(), &aside).unwrap();
         for token in [8, 9] {
             let refused = gate.admit(FencingToken(token)).await.unwrap_err();
-            assert!(matches!(refused, Refused::Fence(_)), "{refused}");
+            assert!(matches!(refused, AdmissionError::Fence(_)), "{refused}");
         }
         // What the file remembers is not known, so the token that was open is not let in either.
-        assert!(matches!(gate.admit(FencingToken(7)).await.unwrap_err(), Refused::Fence(_)));
+        assert!(matches!(gate.admit(FencingToken(7)).await.unwrap_err(), AdmissionError::Fence(_)));
         stale_below(&gate, 6, 7).await;
         std::fs::rename(&aside, place.file()).unwrap();
         gate.admit(FencingToken(7)).await.unwrap();

@@ -38,7 +38,7 @@ impl Taken {
         let mut records = self.records[..records].to_vec();
         let after = records.last().map_or(LeaderSequence::NONE, |last| last.number);
         assert_eq!(stored.records, records);
-        let torn = Found::TornTail { path: self.dir.segment(1), bytes: cut as u64, after };
+        let torn = LogDefect::TornTail { path: self.dir.segment(1), bytes: cut as u64, after };
         assert_eq!(found, if cut == 0 { vec![] } else { vec![torn] });
         let more =
             if after == LeaderSequence::NONE { begin(9, after) } else { payload(2, after.counter + 1, b"m") };

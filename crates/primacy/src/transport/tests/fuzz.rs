@@ -14,7 +14,7 @@ use crate::codec::{DecodeError, Deframer, decode};
 use crate::handshake::tests::keeper;
 use crate::handshake::{ElectionKind, Role};
 use crate::transport::accept::shake_hands;
-use crate::transport::dial::{Link, introduce};
+use crate::transport::dial::{OutboundPeer, introduce};
 use crate::versions::PROTOCOL_VERSION;
 
 use super::*;
@@ -108,7 +108,7 @@ impl PeerInput<'_> {
         };
         let is_peer = came.filter(|hello| self.agrees(hello) && hello.identity.node == node("b"));
         let (connected, said) = self.talk(runtime, async |shared, tcp| {
-            let link = Link::new(node("b"), "127.0.0.1:1".to_owned());
+            let link = OutboundPeer::new(node("b"), "127.0.0.1:1".to_owned());
             introduce(shared, &link, tcp, None).await.ok().map(|(_, theirs)| theirs)
         });
         assert_eq!(connected.as_ref(), is_peer);

@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-use super::trouble;
+use super::failure;
 
 /// The label between the node's name and the cluster's. Neither may have it: `a` in `b` would else be taken for another node elsewhere.
 const BETWEEN: &str = "primacy";
@@ -77,7 +77,7 @@ impl CertificateNames {
         let Some(cluster) = self.cluster.as_deref() else { return Ok(()) };
         let end = format!(".{BETWEEN}.{cluster}");
         let is_other = |name: &String| {
-            let name = trouble::bare(name);
+            let name = failure::bare(name);
             let shown = name.len().checked_sub(end.len()).and_then(|at| name.get(at..));
             shown.is_some_and(|shown| shown.eq_ignore_ascii_case(&end) && !shown.ends_with(cluster))
         };

@@ -23,7 +23,7 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
 use super::certificate_names::{CertificateNames, Verifier};
-use super::trouble::{self, utc};
+use super::failure::{self, utc};
 use super::{Credentials, OfFiles, Presenter, Sides, TlsError, TlsFiles};
 use crate::handshake::TlsProblem;
 
@@ -57,7 +57,7 @@ pub(super) fn load(
             TlsError::OtherName {
                 path: files.certificate.clone(),
                 node: me,
-                names: trouble::names(&presented),
+                names: failure::names(&presented),
             }
         }
         error => content(CERTIFICATE, &files.certificate, error),
@@ -141,7 +141,7 @@ impl OfFiles for Credentials {
         let Err(Error::InvalidCertificate(error)) = judged else { return None };
         let (certificate, ca) = (self.files.certificate.display(), self.files.ca.display());
         let path = &self.files.certificate;
-        Some(match trouble::problem_of(&error) {
+        Some(match failure::problem_of(&error) {
             TlsProblem::Expired => expired(path, self.valid.1, now),
             TlsProblem::NotYetValid => too_new(path, self.valid.0, now),
             TlsProblem::UnknownIssuer => {

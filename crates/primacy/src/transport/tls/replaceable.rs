@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use primacy_stores::replaced_files::{Stamp, stamps};
 use rustls::pki_types::UnixTime;
 
-use super::{CertificateStatus, TlsError, trouble, wall_time};
+use super::{CertificateStatus, TlsError, failure, wall_time};
 
 /// The seconds after which files are read again that could not be used. That may not have been their fault: there may have been too many
 /// open files.
@@ -111,7 +111,7 @@ impl<T: OfFiles> State<T> {
                 doubt
             }
             Ok((_, made)) => {
-                let valid_until = trouble::utc(made.valid().1);
+                let valid_until = failure::utc(made.valid().1);
                 tracing::info!(%valid_until, "{} was replaced", words.certificate);
                 self.replaced += 1;
                 self.refused = None;

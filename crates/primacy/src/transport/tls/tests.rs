@@ -365,10 +365,10 @@ fn times_are_written_as_people_write_them() {
         (4_107_542_400, "2100-03-01T00:00:00Z"),
     ];
     for (seconds, text) in written {
-        assert_eq!(trouble::utc(seconds), text);
+        assert_eq!(failure::utc(seconds), text);
     }
     // The end of time must not panic.
-    trouble::utc(u64::MAX);
+    failure::utc(u64::MAX);
 }
 
 /// One authority, two clusters: a node whose certificate names its cluster is not admitted as a node of the other one, in either

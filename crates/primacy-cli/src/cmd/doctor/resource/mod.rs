@@ -13,7 +13,7 @@ use primacy::stores::Check;
 use primacy::stores::login::has_login;
 
 use crate::cmd::store::block_on;
-use crate::entry::place::resolve_resource;
+use crate::entry::location::resolve_resource;
 use crate::exit::{Exit, Failure};
 
 /// The forms in which a resource can be written.

@@ -34,7 +34,7 @@ pub(super) enum Relay {
     /// A text of the proxy's own.
     Own(Bytes),
     /// The service's, part by part, from the exchange's task.
-    Parts(mpsc::Receiver<Part>),
+    Parts(mpsc::Receiver<BodyPart>),
     /// Nothing any more.
     Sent,
 }
@@ -42,7 +42,7 @@ pub(super) enum Relay {
 /// A part of the service's answer. Its end is marked, so that an exchange which is broken off does not look
 /// complete.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum BodyPart {
     Data(Bytes),
     End,
 }
@@ -129,8 +129,8 @@ impl Body for Relay {
         let frame = match relay {
             Self::Own(text) => Some(Ok(Frame::data(std::mem::take(text)))),
             Self::Parts(parts) => match ready!(parts.poll_recv(context)) {
-                Some(Part::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                Some(Part::End) => None,
+                Some(BodyPart::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Some(BodyPart::End) => None,
                 None => Some(Err(Broken)),
             },
             Self::Sent => None,

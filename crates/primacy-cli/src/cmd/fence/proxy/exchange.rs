@@ -16,9 +16,9 @@ use primacy::fence::http::Admitted;
 use primacy::idle_connections::Busy;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::body::{Part, Progress, Relay, Upload};
+use super::body::{BodyPart, Progress, Relay, Upload};
 use super::headers;
-use super::upstream::{Link, Upstream};
+use super::upstream::{Upstream, UpstreamConnection};
 
 /// One exchange with the service, and all that it needs.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Exchange {
     }
 
     async fn carry_out(&self, request: Request<Upload>, mut answer: Answer) {
-        let mut link = None;
+        let mut connection = None;
         let mut interrupted = pin!(self.interrupted());
         let head = tokio::select! {
             biased;
@@ -85,22 +85,22 @@ impl Exchange {
                 Interruption::Stalled if self.progress.awaits_client() => Failed::ClientStalled,
                 Interruption::Stalled => Failed::Stalled,
             }),
-            head = self.send(request, &mut link) => head,
+            head = self.send(request, &mut connection) => head,
             () = answer.closed(), if self.admitted.is_none() => Err(Failed::Unwanted),
         };
         let complete = match head {
             Ok(head) => self.relay(head, answer, interrupted.as_mut()).await,
             Err(failed) => {
-                if let Some(link) = link.take() {
-                    link.close().await;
+                if let Some(connection) = connection.take() {
+                    connection.close().await;
                 }
                 // Whether the client is still there changes nothing now.
                 let _ = answer.send(Err(failed));
                 false
             }
         };
-        if let Some(link) = link {
-            self.part_with(link, complete, interrupted).await;
+        if let Some(connection) = connection {
+            self.part_with(connection, complete, interrupted).await;
         }
     }
 
@@ -117,11 +117,11 @@ impl Exchange {
         }
     }
 
-    /// Sends the request, and returns the beginning of the answer. `link` is what it is sent on, from the first byte.
+    /// Sends the request, and returns the beginning of the answer. `connection` is what it is sent on, from the first byte.
     async fn send(
         &self,
         mut request: Request<Upload>,
-        link: &mut Option<Link>,
+        connection: &mut Option<UpstreamConnection>,
     ) -> Result<Response<Incoming>, Failed> {
         loop {
             let kept = self.upstream.kept();
@@ -130,7 +130,7 @@ impl Exchange {
                 Some(kept) => kept,
                 None => self.upstream.connect().await.map_err(Failed::NotReached)?,
             };
-            match link.insert(connection).sender.try_send_request(request).await {
+            match connection.insert(connection).sender.try_send_request(request).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(Failed::Upgraded);
                 }
@@ -173,15 +173,15 @@ impl Exchange {
                 () = parts.closed(), if self.admitted.is_none() => return false,
             };
             let part = match frame {
-                None => Part::End,
+                None => BodyPart::End,
                 Some(Err(_)) => return false,
                 // Trailers are not passed on.
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => Part::Data(data),
+                    Ok(data) => BodyPart::Data(data),
                     Err(_) => continue,
                 },
             };
-            let is_end = matches!(part, Part::End);
+            let is_end = matches!(part, BodyPart::End);
             self.progress.note();
             tokio::select! {
                 biased;
@@ -198,17 +198,17 @@ impl Exchange {
     /// Keeps the connection for the next request, or closes it.
     async fn part_with(
         &self,
-        mut link: Link,
+        mut connection: UpstreamConnection,
         complete: bool,
         interrupted: Pin<&mut impl Future<Output = Interruption>>,
     ) {
         let reusable = complete && self.progress.uploaded() && {
             tokio::select! {
                 biased;
-                ready = link.sender.ready() => ready.is_ok(),
+                ready = connection.sender.ready() => ready.is_ok(),
                 _ = interrupted => false,
             }
         };
-        if reusable { self.upstream.keep(link) } else { link.close().await }
+        if reusable { self.upstream.keep(connection) } else { connection.close().await }
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Authority {
 #[derive(Debug)]
 pub(super) struct Upstream {
     authority: Authority,
-    idle: Mutex<Vec<(Link, Instant)>>,
+    idle: Mutex<Vec<(UpstreamConnection, Instant)>>,
     idle_max: usize,
     reach: Reach,
     /// The lines of the log about requests for which there was no connection, and about requests that were not
@@ -57,14 +57,14 @@ pub(super) enum Reach {
 
 /// One connection. It is closed when this is dropped; [`close`](Self::close) waits for that.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct UpstreamConnection {
     pub(super) sender: SendRequest<Upload>,
     driver: Driver,
     /// Nothing is under way on it.
     is_idle: Arc<AtomicBool>,
 }
 
-/// The socket of a link. When it is closed while something is under way, also by the end of this process, the kernel throws
+/// The socket of a connection. When it is closed while something is under way, also by the end of this process, the kernel throws
 /// away what it has not sent yet: a service that reads slowly would get it long after a newer request.
 #[derive(Debug)]
 struct Socket {
@@ -187,27 +187,27 @@ impl Upstream {
     }
 
     /// A connection that was kept, if there is one.
-    pub(super) fn kept(&self) -> Option<Link> {
+    pub(super) fn kept(&self) -> Option<UpstreamConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest is at the end; those before it are dropped when they are too old.
-        idle.retain(|(link, since)| since.elapsed() < IDLE_MAX && !link.sender.is_closed());
-        let (link, _) = idle.pop()?;
-        link.is_idle.store(false, Ordering::Release);
-        Some(link)
+        idle.retain(|(connection, since)| since.elapsed() < IDLE_MAX && !connection.sender.is_closed());
+        let (connection, _) = idle.pop()?;
+        connection.is_idle.store(false, Ordering::Release);
+        Some(connection)
     }
 
     /// Keeps a connection whose last exchange is complete.
-    pub(super) fn keep(&self, link: Link) {
-        link.is_idle.store(true, Ordering::Release);
+    pub(super) fn keep(&self, connection: UpstreamConnection) {
+        connection.is_idle.store(true, Ordering::Release);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(link, since)| since.elapsed() < IDLE_MAX && !link.sender.is_closed());
+        idle.retain(|(connection, since)| since.elapsed() < IDLE_MAX && !connection.sender.is_closed());
         if idle.len() < self.idle_max {
-            idle.push((link, Instant::now()));
+            idle.push((connection, Instant::now()));
         }
     }
 
     /// A new connection. May be cancelled.
-    pub(super) async fn connect(&self) -> io::Result<Link> {
+    pub(super) async fn connect(&self) -> io::Result<UpstreamConnection> {
         let connecting = TcpStream::connect((self.authority.host.as_str(), self.authority.port));
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await??;
         // A name may lead elsewhere than it did when the proxy was started.
@@ -224,11 +224,11 @@ impl Upstream {
             // The sender of a request on it gets the error.
             let _ = connection.await;
         });
-        Ok(Link { sender, driver: Driver(driver), is_idle })
+        Ok(UpstreamConnection { sender, driver: Driver(driver), is_idle })
     }
 }
 
-impl Link {
+impl UpstreamConnection {
     /// Closes the connection, and returns when it is closed: nothing that is not with the service yet is sent after that.
     pub(super) async fn close(self) {
         let Self { sender, mut driver, is_idle: _ } = self;

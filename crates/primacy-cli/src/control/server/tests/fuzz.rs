@@ -18,24 +18,24 @@ fn control_request() {
     });
 }
 
-fn said(bytes: &[u8], asked: Option<Result<What, Refused>>) {
+fn said(bytes: &[u8], asked: Option<Result<Verb, ControlError>>) {
     let limit = usize::try_from(REQUEST_MAX).unwrap();
     let heard = &bytes[..bytes.len().min(limit)];
     let line = heard.split_inclusive(|&byte| byte == b'\n').next().filter(|line| line.ends_with(b"\n"));
     match (asked, line) {
         (None, _) => assert!(bytes.is_empty()),
-        (Some(Ok(what)), Some(heard)) => {
-            assert_eq!(message::parse(heard), Ok(what.clone()));
-            let again = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
-            assert_eq!(message::parse(&again), Ok(what.clone()));
+        (Some(Ok(verb)), Some(heard)) => {
+            assert_eq!(message::parse(heard), Ok(verb.clone()));
+            let again = serde_json::to_vec(&Request { version: VERSION, verb: what.clone() }).unwrap();
+            assert_eq!(message::parse(&again), Ok(verb.clone()));
             // A wrong name is refused before any node is asked.
-            if let What::Transfer { to: name } | What::Readmit { node: name } = what
+            if let Verb::Transfer { to: name } | Verb::Readmit { node: name } = what
                 && let Err(refused) = parse_node(&name)
             {
                 refusal(refused);
             }
         }
-        (Some(Ok(what)), None) => panic!("{what:?} was asked without a line"),
+        (Some(Ok(verb)), None) => panic!("{verb:?} was asked without a line"),
         (Some(Err(refused)), _) => {
             assert!([Kind::Malformed, Kind::Version].contains(&refused.kind), "{refused:?}");
             refusal(refused);
@@ -44,7 +44,7 @@ fn said(bytes: &[u8], asked: Option<Result<What, Refused>>) {
 }
 
 /// A refusal is one line, which the client can read; and no longer than some times its request.
-fn refusal(refused: Refused) {
+fn refusal(refused: ControlError) {
     const LENGTH_MAX: usize = 64 * 1024;
     let line = line(Answer::Refused(refused.clone()));
     assert!(line.len() <= LENGTH_MAX && line.iter().filter(|&&byte| byte == b'\n').count() == 1);

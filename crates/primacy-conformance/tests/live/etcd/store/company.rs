@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use primacy_conformance::live::{Ground, Server};
-use primacy_core::election::session::Place;
+use primacy_core::election::session::QueuePosition;
 use rustix::process::Signal;
 
 use super::{Candidate, cluster, sessions, soon};
@@ -34,7 +34,7 @@ async fn etcdctl_elect_and_primacy_take_over_from_each_other_and_never_both_lead
             }
         })
         .await;
-        assert!(matches!(ours.stand().await, Ok(Place::First { token, .. }) if token == last));
+        assert!(matches!(ours.stand().await, Ok(QueuePosition::First { token, .. }) if token == last));
         assert!(!stranger.printed().contains(&proposal), "we have not left");
         ours.leave().await;
         soon(async {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use primacy_conformance::live::etcd::MEMBERS;
-use primacy_core::election::session::Place;
+use primacy_core::election::session::QueuePosition;
 use primacy_stores::etcd::{EtcdClient, api};
 use primacy_stores::{OpenError, SessionError};
 
@@ -137,7 +137,7 @@ async fn an_entry_whose_answer_was_lost_is_found_and_one_that_lands_late_is_take
     };
     let entry = soon(read()).await.expect("the write was made");
     relay.lose_answers(false);
-    let Ok(Place::First { token, .. }) = a.stand().await else { panic!("alone") };
+    let Ok(QueuePosition::First { token, .. }) = a.stand().await else { panic!("alone") };
     assert_eq!(token.0, u64::try_from(entry.create_revision).unwrap(), "the same entry");
     a.leave().await;
     assert_eq!(soon(read()).await, None);

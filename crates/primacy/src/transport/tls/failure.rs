@@ -15,7 +15,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
 /// The report of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct TlsFailure {
     pub(crate) problem: TlsProblem,
     /// True if the other side refused, and not this one.
     pub(crate) by_peer: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Trouble {
 }
 
 /// Explains what TLS reports. `peer` is the other side, as far as it is known: a name, or where it comes from.
-pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials) -> Trouble {
+pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials) -> TlsFailure {
     let (problem, by_peer, text) = match error {
         Error::AlertReceived(alert) => {
             let (problem, text) = heard(*alert, me, peer, mine);
@@ -50,7 +50,7 @@ pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials)
             (TlsProblem::Garbled, false, format!("{me} refuses {peer}: what it says is not TLS: {other}"))
         }
     };
-    Trouble { problem, by_peer, text }
+    TlsFailure { problem, by_peer, text }
 }
 
 /// One side speaks cleartext to a node that expects TLS.

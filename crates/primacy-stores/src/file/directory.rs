@@ -33,7 +33,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o002;
 
 /// The directory of a store, as it was opened, and an election in it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StoreDirectory {
     path: PathBuf,
     sharing: Sharing,
     election: String,
@@ -56,7 +56,7 @@ struct Identity {
 /// The directory of an election, open.
 #[derive(Debug)]
 pub(super) struct Folder<'a> {
-    place: &'a Place,
+    place: &'a StoreDirectory,
     directory: OwnedFd,
     identity: Identity,
 }
@@ -91,7 +91,7 @@ impl Identity {
     }
 }
 
-impl Place {
+impl StoreDirectory {
     /// Checks the directory, and makes it if there is none and `create` is set.
     pub(super) fn open(
         path: &Path,
@@ -249,7 +249,7 @@ impl Place {
 }
 
 impl<'a> Folder<'a> {
-    pub(super) fn place(&self) -> &'a Place {
+    pub(super) fn place(&self) -> &'a StoreDirectory {
         self.place
     }
 

@@ -9,17 +9,17 @@ use primacy::clock;
 use rustix::process::Signal;
 
 use crate::chaos::arm::ELECTION;
-use crate::chaos::fault::{Kind, Part};
-use crate::chaos::notes::{Note, Sent};
+use crate::chaos::event_log::{RunEvent, Sent};
+use crate::chaos::fault::{Kind, NodeProcess};
 use crate::chaos::processes::{LOOK_INTERVAL, MARK, marked, signal};
 use crate::chaos::run::ArmRun;
 use crate::chaos::schedule::{Fault, Target};
 use crate::chaos::server::Store;
 use primacy_testbed::network::Cut;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The parts of a node, from the top down.
-const PARTS: [Part; 3] = [Part::Supervisor, Part::Guardian, Part::Job];
+const PARTS: [NodeProcess; 3] = [NodeProcess::Supervisor, NodeProcess::Guardian, NodeProcess::Job];
 /// The time that a terminated node has to end, before it is killed.
 pub(crate) const END_MAX: Duration = Duration::from_secs(10);
 /// The time for which a job that wakes first is alone.
@@ -28,14 +28,14 @@ const HEAD_START: Duration = Duration::from_millis(25);
 const BETWEEN_MAX_MS: u64 = 1_500;
 
 /// The signals of a fault that consists of signals only.
-const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
-    let parts: &[Part] = match fault.kind {
-        Kind::KillSupervisor | Kind::PauseSupervisor | Kind::Terminate => &[Part::Supervisor],
-        Kind::KillGuardian | Kind::PauseGuardian => &[Part::Guardian],
-        Kind::KillJob | Kind::PauseJob => &[Part::Job],
+const fn signals(fault: Fault) -> Option<(&'static [NodeProcess], Sent)> {
+    let parts: &[NodeProcess] = match fault.kind {
+        Kind::KillSupervisor | Kind::PauseSupervisor | Kind::Terminate => &[NodeProcess::Supervisor],
+        Kind::KillGuardian | Kind::PauseGuardian => &[NodeProcess::Guardian],
+        Kind::KillJob | Kind::PauseJob => &[NodeProcess::Job],
         Kind::KillBoth => match fault.detail % 3 {
-            0 => &[Part::Supervisor, Part::Guardian],
-            1 => &[Part::Guardian, Part::Supervisor],
+            0 => &[NodeProcess::Supervisor, NodeProcess::Guardian],
+            1 => &[NodeProcess::Guardian, NodeProcess::Supervisor],
             _ => &PARTS,
         },
         Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate | Kind::QuorumLoss | Kind::Constrained => {
@@ -92,21 +92,21 @@ impl ArmRun {
     /// Makes a fault, and notes whether it took effect, as far as that is known at once.
     ///
     /// # Errors
-    /// [`Trouble`] where it cannot be made.
-    pub(crate) fn make(&mut self, step: u32, fault: Fault) -> Result<(), Trouble> {
+    /// [`RunError`] where it cannot be made.
+    pub(crate) fn make(&mut self, step: u32, fault: Fault) -> Result<(), RunError> {
         let node = match fault.target {
             Target::Leader => self.leader(),
             Target::Node(index) => index,
         };
         let kind = fault.kind;
         let name = self.nodes[node].name.clone();
-        let note = |what: String| Note::Fault { step, kind, what };
+        let fault = |what: String| RunEvent::Fault { step, kind, what };
         let took = if let Some((parts, sent)) = signals(fault) {
-            self.notes.note(note(format!("{name}: {parts:?}")))?;
+            self.events.log(fault(format!("{name}: {parts:?}")))?;
             self.strike(node, parts, sent)?
         } else if kind.is_of_network() {
             let (cut, what) = self.cut(fault, node);
-            self.notes.note(note(what))?;
+            self.events.log(fault(what))?;
             if let Some(network) = &mut self.network {
                 network.cut(cut)?;
                 self.cuts.push(kind);
@@ -114,28 +114,28 @@ impl ArmRun {
             // Its counters show when it is healed.
             false
         } else if kind.is_of_store() {
-            self.notes.note(note(whom(kind, name, "")))?;
+            self.events.log(fault(whom(kind, name, "")))?;
             if let Some(store) = &mut self.store {
                 store.make(kind, node);
             }
             false
         } else {
             let to = self.nodes[self.other(node, fault.detail)].name.clone();
-            self.notes.note(note(whom(kind, name, &to)))?;
+            self.events.log(fault(whom(kind, name, &to)))?;
             self.make_other(step, fault, node, &to)?
         };
-        if took { self.notes.note(Note::Took { step, kind }) } else { Ok(()) }
+        if took { self.events.log(RunEvent::Took { step, kind }) } else { Ok(()) }
     }
 
     /// Makes a fault that is neither signals nor links; returns whether it took effect, as far as that is known at once.
-    fn make_other(&mut self, step: u32, fault: Fault, node: usize, to: &str) -> Result<bool, Trouble> {
+    fn make_other(&mut self, step: u32, fault: Fault, node: usize, to: &str) -> Result<bool, RunError> {
         let most = self.nodes.len() / 2 + 1;
         match fault.kind {
             Kind::Freeze => self.freeze(node),
             Kind::FullDisk => {
                 let leader = self.leader();
                 self.fill()?;
-                self.nodes[leader].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+                self.nodes[leader].send(NodeProcess::Supervisor, Sent::Kill, &mut self.events)?;
                 // The nodes report when they meet it.
                 Ok(false)
             }
@@ -143,8 +143,8 @@ impl ArmRun {
                 let mut hit = 0;
                 for node in &self.nodes {
                     for part in PARTS {
-                        let got = node.send(part, Sent::Kill, &mut self.notes)?;
-                        hit += usize::from(got && part == Part::Supervisor);
+                        let got = node.send(part, Sent::Kill, &mut self.events)?;
+                        hit += usize::from(got && part == NodeProcess::Supervisor);
                     }
                 }
                 Ok(hit >= most)
@@ -173,29 +173,29 @@ impl ArmRun {
     }
 
     /// Sends a signal to some parts of a node; returns whether all got it. Where others get it too, the job need not be there.
-    fn strike(&mut self, node: usize, parts: &[Part], sent: Sent) -> Result<bool, Trouble> {
+    fn strike(&mut self, node: usize, parts: &[NodeProcess], sent: Sent) -> Result<bool, RunError> {
         if sent == Sent::Stop && !self.stopped.contains(&node) {
             self.stopped.push(node);
         }
         let mut all = true;
         for &part in parts {
-            let got = self.nodes[node].send(part, sent, &mut self.notes)?;
-            all &= got || (part == Part::Job && parts.len() > 1);
+            let got = self.nodes[node].send(part, sent, &mut self.events)?;
+            all &= got || (part == NodeProcess::Job && parts.len() > 1);
         }
         Ok(all)
     }
 
     /// Stops all processes of a node; returns whether supervisor and guardian were there.
-    fn freeze(&mut self, node: usize) -> Result<bool, Trouble> {
+    fn freeze(&mut self, node: usize) -> Result<bool, RunError> {
         let before = clock::now().as_nanos();
         let took = self.strike(node, &PARTS, Sent::Stop)?;
         let node = &self.nodes[node];
         for pid in marked(&node.start.mark) {
             signal(pid, Signal::STOP)?;
         }
-        if node.pid(Part::Job).is_none() {
+        if node.pid(NodeProcess::Job).is_none() {
             // A job that has not reported itself yet is stopped all the same.
-            self.notes.note_at(before, node.signalled(Part::Job, Sent::Stop))?;
+            self.events.log_at(before, node.signalled(NodeProcess::Job, Sent::Stop))?;
         }
         Ok(took)
     }
@@ -254,19 +254,19 @@ impl ArmRun {
         }
     }
 
-    fn fill(&mut self) -> Result<(), Trouble> {
+    fn fill(&mut self) -> Result<(), RunError> {
         let Some(disk) = &self.disk else { return Ok(()) };
-        self.notes.note(Note::Disk { full: true })?;
+        self.events.log(RunEvent::Disk { full: true })?;
         self.full = true;
         disk.fill()
     }
 
     /// Terminates each node, and waits until it is back; returns how many were there.
-    fn roll(&mut self, detail: u64) -> Result<usize, Trouble> {
+    fn roll(&mut self, detail: u64) -> Result<usize, RunError> {
         let mut told = 0;
         for index in 0..self.nodes.len() {
             let life = self.nodes[index].life;
-            let got = self.nodes[index].send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+            let got = self.nodes[index].send(NodeProcess::Supervisor, Sent::Terminate, &mut self.events)?;
             told += usize::from(got);
             let until = Instant::now() + END_MAX;
             while self.nodes[index].life == life && Instant::now() < until && !self.is_over() {
@@ -275,8 +275,8 @@ impl ArmRun {
             }
             if self.nodes[index].life == life && !self.is_over() {
                 let what = format!("{} did not end within {END_MAX:?} of SIGTERM", self.nodes[index].name);
-                self.notes.note(Note::Stuck { step: 0, what })?;
-                self.nodes[index].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+                self.events.log(RunEvent::Stuck { step: 0, what })?;
+                self.nodes[index].send(NodeProcess::Supervisor, Sent::Kill, &mut self.events)?;
             }
             self.pause(Duration::from_millis(
                 detail.rotate_right(8 * u32::try_from(index).unwrap_or(0)) % BETWEEN_MAX_MS,
@@ -285,14 +285,14 @@ impl ArmRun {
         Ok(told)
     }
 
-    fn verb(&mut self, step: u32, kind: Kind, node: usize, words: &[&str]) -> Result<(), Trouble> {
+    fn verb(&mut self, step: u32, kind: Kind, node: usize, words: &[&str]) -> Result<(), RunError> {
         let node = &self.nodes[node];
         let start = &node.start;
         let mut command = Command::new(&start.primacy);
         command.args(words).args(["--election", ELECTION, "--node", &node.name, "--no-wait", "--state-dir"]);
         command.arg(&start.state).env(MARK, format!("{}-operator", start.mark));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(Trouble::file("start", &start.primacy))?;
+        let child = command.spawn().map_err(RunError::file("start", &start.primacy))?;
         self.verbs.push(Verb {
             step,
             kind,
@@ -307,25 +307,25 @@ impl ArmRun {
     /// that was stopped ends when that node is back.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn take_verbs(&mut self) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn take_verbs(&mut self) -> Result<(), RunError> {
         for mut verb in std::mem::take(&mut self.verbs) {
             verb.replacing |= self.replacing.is_some();
-            let failed = |said: String| Trouble::Program { line: verb.line.clone(), said };
+            let failed = |said: String| RunError::Program { line: verb.line.clone(), said };
             let Some(status) = verb.child.try_wait().map_err(|error| failed(error.to_string()))? else {
                 self.verbs.push(verb);
                 continue;
             };
             let ended_with = |codes: [i32; 2]| status.code().is_some_and(|code| codes.contains(&code));
             if ended_with(OBEYED) {
-                self.notes.note(Note::Took { step: verb.step, kind: verb.kind })?;
+                self.events.log(RunEvent::Took { step: verb.step, kind: verb.kind })?;
             } else if !ended_with(DISOBEYED) && !verb.replacing {
                 let mut said = String::new();
                 if let Some(mut stderr) = verb.child.stderr.take() {
                     stderr.read_to_string(&mut said).map_err(|error| failed(error.to_string()))?;
                 }
                 let what = failed(format!("{status}: {}", said.trim())).to_string();
-                self.notes.note(Note::Failed { step: verb.step, what })?;
+                self.events.log(RunEvent::Failed { step: verb.step, what })?;
             }
         }
         Ok(())
@@ -334,11 +334,11 @@ impl ArmRun {
     /// Notes the operator's commands that still have no end; they are not waited for any more.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn leave_verbs(&mut self, waited: Duration) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn leave_verbs(&mut self, waited: Duration) -> Result<(), RunError> {
         for verb in std::mem::take(&mut self.verbs) {
             let what = format!("`{}` did not end, {waited:?} after its node was told to end", verb.line);
-            self.notes.note(Note::Failed { step: verb.step, what })?;
+            self.events.log(RunEvent::Failed { step: verb.step, what })?;
         }
         Ok(())
     }
@@ -346,24 +346,24 @@ impl ArmRun {
     /// Takes back all revocable effects.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(crate) fn heal(&mut self, step: u32) -> Result<(), Trouble> {
+    /// [`RunError`]
+    pub(crate) fn heal(&mut self, step: u32) -> Result<(), RunError> {
         let (dropped, by_cut) = match &mut self.network {
             Some(network) => network.heal()?,
             None => (0, Vec::new()),
         };
         let cuts = std::mem::take(&mut self.cuts).into_iter().zip(by_cut);
         for (kind, _) in cuts.filter(|(_, dropped)| *dropped > 0) {
-            self.notes.note(Note::Took { step, kind })?;
+            self.events.log(RunEvent::Took { step, kind })?;
         }
         for kind in self.store.iter_mut().flat_map(Store::heal) {
-            self.notes.note(Note::Took { step, kind })?;
+            self.events.log(RunEvent::Took { step, kind })?;
         }
         if std::mem::take(&mut self.full)
             && let Some(disk) = &self.disk
         {
             disk.free()?;
-            self.notes.note(Note::Disk { full: false })?;
+            self.events.log(RunEvent::Disk { full: false })?;
         }
         for index in std::mem::take(&mut self.stopped) {
             let node = &self.nodes[index];
@@ -373,8 +373,8 @@ impl ArmRun {
                 order.reverse();
             }
             for part in order {
-                if node.send(part, Sent::Continue, &mut self.notes)?
-                    && part == Part::Job
+                if node.send(part, Sent::Continue, &mut self.events)?
+                    && part == NodeProcess::Job
                     && step.is_multiple_of(2)
                 {
                     std::thread::sleep(HEAD_START);
@@ -384,10 +384,10 @@ impl ArmRun {
             for pid in marked(&node.start.mark) {
                 signal(pid, Signal::CONT)?;
             }
-            if node.pid(Part::Job).is_none() {
-                self.notes.note(node.signalled(Part::Job, Sent::Continue))?;
+            if node.pid(NodeProcess::Job).is_none() {
+                self.events.log(node.signalled(NodeProcess::Job, Sent::Continue))?;
             }
         }
-        self.notes.note(Note::Healed { step, dropped })
+        self.events.log(RunEvent::Healed { step, dropped })
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use primacy::clock;
 
 use crate::chaos::processes::LOOK_INTERVAL;
-use primacy_testbed::trouble::Trouble;
+use primacy_testbed::run_error::RunError;
 
 /// The variable that names a library to load before all others.
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
@@ -55,7 +55,7 @@ impl FakedClock {
     ///
     /// # Errors
     /// The reason why there is none; then the fault is not run.
-    pub(crate) fn start(fast: bool) -> Result<Self, Trouble> {
+    pub(crate) fn start(fast: bool) -> Result<Self, RunError> {
         let library = library().ok_or_else(|| missing("libfaketime is not installed"))?;
         let ppm = if fast { RATE_PPM } else { -RATE_PPM };
         let rate = format!("+{OFFSET_SECONDS} x{}", decimal(1_000_000 + ppm));
@@ -64,7 +64,7 @@ impl FakedClock {
             ("FAKETIME".to_owned(), rate),
             ("FAKETIME_DONT_RESET".to_owned(), "1".to_owned()),
         ];
-        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let own = std::env::current_exe().map_err(RunError::file("find", Path::new("this program")))?;
         let mut command = Command::new(own);
         command.args(["chaos", "clock"]).envs(env.clone()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let failed = |error: std::io::Error| missing(&error.to_string());
@@ -95,8 +95,8 @@ impl FakedClock {
     /// The reading of the clock now.
     ///
     /// # Errors
-    /// [`Trouble`] if its process is gone.
-    pub(crate) fn read(&mut self) -> Result<Reading, Trouble> {
+    /// [`RunError`] if its process is gone.
+    pub(crate) fn read(&mut self) -> Result<Reading, RunError> {
         let mut best: Option<Reading> = None;
         for _ in 0..TRIES {
             let reading = self.try_read()?;
@@ -111,9 +111,9 @@ impl FakedClock {
     /// that begin later wait for that; this is no fault of the node.
     ///
     /// # Errors
-    /// [`Trouble`] if a process does not start within [`START_MAX`].
-    pub(crate) fn check(&self) -> Result<(), Trouble> {
-        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+    /// [`RunError`] if a process does not start within [`START_MAX`].
+    pub(crate) fn check(&self) -> Result<(), RunError> {
+        let own = std::env::current_exe().map_err(RunError::file("find", Path::new("this program")))?;
         let mut command = Command::new(own);
         command.args(["chaos", "clock"]).envs(self.env.clone()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().map_err(|error| missing(&error.to_string()))?;
@@ -130,7 +130,7 @@ impl FakedClock {
         Err(missing("none starts any more, since one was killed while it had libfaketime's lock"))
     }
 
-    fn try_read(&mut self) -> Result<Reading, Trouble> {
+    fn try_read(&mut self) -> Result<Reading, RunError> {
         let failed = |error: std::io::Error| missing(&error.to_string());
         let before = clock::now().as_nanos();
         self.asks.write_all(b"\n").map_err(failed)?;
@@ -143,7 +143,7 @@ impl FakedClock {
     }
 
     /// Checks that it moves, and at the rate that was asked for, to within a tenth of the difference.
-    fn prove(&mut self, ppm: i64) -> Result<(), Trouble> {
+    fn prove(&mut self, ppm: i64) -> Result<(), RunError> {
         let first = self.read()?;
         std::thread::sleep(PROOF_TIME);
         let last = self.read()?;
@@ -198,8 +198,8 @@ fn decimal(ppm: i64) -> String {
     format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000)
 }
 
-fn missing(why: &str) -> Trouble {
-    Trouble::Program { line: "a process under libfaketime".into(), said: why.to_owned() }
+fn missing(why: &str) -> RunError {
+    RunError::Program { line: "a process under libfaketime".into(), said: why.to_owned() }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 use super::Entry;
 use super::layers::{Source, Sources};
 use super::mark_secret;
-use super::opening::{Opening, Waiting, enter_when_open};
+use super::opening::{Opening, StoreWait, enter_when_open};
 use crate::control;
 use crate::exit::{Exit, Failure};
 use crate::leftovers::NodeMark;
@@ -28,7 +28,7 @@ use crate::stop_record;
 
 /// The place of the election: a store, a file, or peers.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ElectionLocation {
     /// In a store. The directory, if there is one, has the operator's commands and the control socket; `asked_for`
     /// says whether it was named, and is not merely the default.
     Store { url: String, dir: Option<PathBuf>, asked_for: bool },
@@ -39,7 +39,7 @@ pub(crate) enum Place {
 }
 
 /// A URL may have a password.
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for ElectionLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Store { .. } => f.write_str("Store"),
@@ -56,7 +56,7 @@ fn is_not_ours(error: &DiskError) -> bool {
         || matches!(error, DiskError::Io { source, .. } if no_directory(source))
 }
 
-impl Place {
+impl ElectionLocation {
     /// Finds it. Nothing is made yet.
     pub(super) fn find(entry: &Entry, election: &str, sources: &Sources) -> Result<Self, Failure> {
         let state_dir = || match &entry.state_dir {
@@ -87,7 +87,7 @@ impl Place {
         builder: Builder,
         election: &str,
         named: bool,
-        waiting: &Waiting<'_>,
+        waiting: &StoreWait<'_>,
     ) -> Result<Opening, Failure> {
         let local = match self {
             Self::Local(dir) => local_store(dir, election)?,
@@ -371,13 +371,13 @@ mod tests {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&there).unwrap();
         std::os::unix::fs::symlink(&there, &link).unwrap();
         let records = Records { named: true, stops: true };
-        let mark = |place: Place| place.mark("e", "a".parse().unwrap(), records).unwrap();
-        let local = |dir: &Path| mark(Place::Local(dir.to_owned()));
+        let mark = |place: ElectionLocation| place.mark("e", "a".parse().unwrap(), records).unwrap();
+        let local = |dir: &Path| mark(ElectionLocation::Local(dir.to_owned()));
         let known = local(&there);
         assert_eq!(local(Path::new(&format!("{}/", there.display()))), known);
         assert_eq!(local(&link), known);
         let url = "postgres://app:secret@host/orders".to_owned();
-        assert_eq!(mark(Place::Store { url, dir: Some(there.clone()), asked_for: true }), known);
+        assert_eq!(mark(ElectionLocation::Store { url, dir: Some(there.clone()), asked_for: true }), known);
         assert_ne!(local(&dir.join("other")), known);
         fs::rename(&there, &moved).unwrap();
         assert_eq!(local(&moved), known);

@@ -1,15 +1,15 @@
-//! The excuses for lateness: a supervisor and its guardian that were killed or stopped together, and a machine that did not run a process
-//! that was due, or fetched nothing from its disk. These are limits that the documents state. An excuse has a size: something may be late
-//! by no longer than these held in the time in question, each nanosecond counted once; what it excuses is counted, and shown in the report.
+//! The exemptions for lateness: a supervisor and its guardian that were killed or stopped together, and a machine that did not run a process
+//! that was due, or fetched nothing from its disk. These are limits that the documents state. An exemption has a size: something may be late
+//! by no longer than these held in the time in question, each nanosecond counted once; what it exempts is counted, and shown in the report.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::record::{Life, Record, Said};
-use crate::chaos::fault::Part;
-use crate::chaos::notes::{Note, Sent};
+use super::record::{IncarnationRecord, Record, Said};
+use crate::chaos::event_log::{RunEvent, Sent};
+use crate::chaos::fault::NodeProcess;
 use crate::chaos::stalls::{self, STALL_MIN, Stall};
 
 /// A span of time: from and until, in nanoseconds of the boot clock.
@@ -25,7 +25,7 @@ const KILL_NS: u64 = 1_000_000;
 
 /// The reason why something may be late. Of two that both hold, the first one here is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Excuse {
+pub(crate) enum Exemption {
     /// Supervisor and guardian were out of action together.
     Unguarded,
     /// The run itself had stopped the late process.
@@ -39,7 +39,7 @@ pub(crate) enum Excuse {
 
 /// The lateness that was excused by one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Excused {
+pub(crate) struct Exempted {
     /// The number of times.
     pub(crate) count: usize,
     /// The total lateness; of the acts of one leadership, only that of the last one.
@@ -50,7 +50,7 @@ pub(crate) struct Excused {
 
 /// The times when each node could not watch over its job, and when the machine stalled.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Excuses {
+pub(crate) struct Exemptions {
     unguarded: Vec<(String, Span)>,
     without_guardian: Vec<(String, Span)>,
     stopped: Vec<(String, Span)>,
@@ -58,7 +58,7 @@ pub(crate) struct Excuses {
     disk_stalls: Vec<Span>,
 }
 
-impl Excused {
+impl Exempted {
     /// Adds the lateness of `count` events.
     pub(crate) fn add(&mut self, count: usize, late_ns: u64) {
         self.count += count;
@@ -67,49 +67,49 @@ impl Excused {
     }
 }
 
-impl Excuses {
-    /// The excuses in a record.
+impl Exemptions {
+    /// The exemptions in a record.
     pub(crate) fn of(record: &Record) -> Self {
-        let mut excuses = Self::default();
+        let mut exemptions = Self::default();
         let kill = KILL_NS.saturating_mul(u64::from(record.arm.crowd));
         let names: BTreeSet<&str> = record.lives.iter().map(|life| life.who.node.as_str()).collect();
         for name in names.into_iter().map(str::to_owned) {
-            let supervisor = disabled(record, &name, Part::Supervisor);
-            let guardian = disabled(record, &name, Part::Guardian);
+            let supervisor = disabled(record, &name, NodeProcess::Supervisor);
+            let guardian = disabled(record, &name, NodeProcess::Guardian);
             for one in &supervisor {
                 for other in &guardian {
                     let span = both(*one, *other).map(|(from, until)| (from, until.saturating_add(kill)));
-                    excuses.unguarded.extend(span.map(|span| (name.clone(), span)));
+                    exemptions.unguarded.extend(span.map(|span| (name.clone(), span)));
                 }
             }
-            let job = disabled(record, &name, Part::Job);
-            excuses.stopped.extend(job.into_iter().map(|span| (name.clone(), span)));
-            excuses.without_guardian.extend(guardian.into_iter().map(|span| (name.clone(), span)));
+            let job = disabled(record, &name, NodeProcess::Job);
+            exemptions.stopped.extend(job.into_iter().map(|span| (name.clone(), span)));
+            exemptions.without_guardian.extend(guardian.into_iter().map(|span| (name.clone(), span)));
         }
         let span = |stall: &Stall| (stall.boot_ns.saturating_sub(stall.stall_ns), stall.boot_ns);
         for stall in &record.stalls {
             match stall.of {
-                stalls::Part::Processor => excuses.stalls.push(span(stall)),
-                stalls::Part::Disk => excuses.disk_stalls.push(span(stall)),
+                stalls::StalledResource::Processor => exemptions.stalls.push(span(stall)),
+                stalls::StalledResource::Disk => exemptions.disk_stalls.push(span(stall)),
             }
         }
-        excuses
+        exemptions
     }
 
     /// Returns why a job of `node`, which had to be killed when `due`, may still act `at` a later time.
     ///
     /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been done. But for
     /// one stall that is too short to be recorded: when the last of them is over, the process that kills still has to be scheduled.
-    pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Excuse> {
+    pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Exemption> {
         let without_guardian = of(&self.without_guardian, node);
         let disk_stalls = self
             .disk_stalls
             .iter()
             .flat_map(|stall| without_guardian.iter().filter_map(|out| both(*stall, *out)));
         let reasons = [
-            (Excuse::Unguarded, of(&self.unguarded, node)),
-            (Excuse::Stalled, self.stalls.clone()),
-            (Excuse::DiskStalled, disk_stalls.collect()),
+            (Exemption::Unguarded, of(&self.unguarded, node)),
+            (Exemption::Stalled, self.stalls.clone()),
+            (Exemption::DiskStalled, disk_stalls.collect()),
         ];
         enough(reasons, (due, at), at.saturating_sub(due).saturating_sub(nanos(STALL_MIN)))
     }
@@ -121,22 +121,22 @@ impl Excuses {
         waiter: &str,
         wait: Span,
         late_ns: u64,
-    ) -> Option<Excuse> {
+    ) -> Option<Exemption> {
         let unguarded = holder.map_or_else(Vec::new, |holder| of(&self.unguarded, holder));
         let reasons = [
-            (Excuse::Unguarded, unguarded),
-            (Excuse::Stopped, of(&self.stopped, waiter)),
-            (Excuse::Stalled, self.stalls.clone()),
-            (Excuse::DiskStalled, self.disk_stalls.clone()),
+            (Exemption::Unguarded, unguarded),
+            (Exemption::Stopped, of(&self.stopped, waiter)),
+            (Exemption::Stalled, self.stalls.clone()),
+            (Exemption::DiskStalled, self.disk_stalls.clone()),
         ];
         enough(reasons, wait, late_ns)
     }
 
     /// The total time of these stalls, each nanosecond counted once.
-    pub(crate) fn stalled_ns(&self, of: stalls::Part) -> u64 {
+    pub(crate) fn stalled_ns(&self, of: stalls::StalledResource) -> u64 {
         let spans = match of {
-            stalls::Part::Processor => &self.stalls,
-            stalls::Part::Disk => &self.disk_stalls,
+            stalls::StalledResource::Processor => &self.stalls,
+            stalls::StalledResource::Disk => &self.disk_stalls,
         };
         length(spans, (0, u64::MAX))
     }
@@ -159,15 +159,15 @@ fn of(spans: &[(String, Span)], node: &str) -> Vec<Span> {
 
 /// The first reason that is long enough, together with those before it.
 fn enough<const COUNT: usize>(
-    reasons: [(Excuse, Vec<Span>); COUNT],
+    reasons: [(Exemption, Vec<Span>); COUNT],
     within: Span,
     late_ns: u64,
-) -> Option<Excuse> {
+) -> Option<Exemption> {
     let mut spans = Vec::new();
-    reasons.into_iter().find_map(|(excuse, more)| {
+    reasons.into_iter().find_map(|(exemption, more)| {
         spans.extend(more);
         let held = length(&spans, within);
-        (held > 0 && held >= late_ns).then_some(excuse)
+        (held > 0 && held >= late_ns).then_some(exemption)
     })
 }
 
@@ -185,31 +185,37 @@ pub(crate) fn length(spans: &[Span], within: Span) -> u64 {
 }
 
 /// The spans in which a part of a node was stopped, or was dead and not replaced yet.
-fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
+fn disabled(record: &Record, node: &str, wanted: NodeProcess) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut since: Option<(u64, Sent)> = None;
     let mut signals: Vec<(u64, Option<Sent>)> = Vec::new();
-    for noted in &record.notes {
-        match &noted.note {
-            Note::Signal { node: of, part, signal, .. } if of == node && *part == wanted => {
-                signals.push((noted.boot_ns, Some(*signal)));
+    for event in &record.events {
+        match &event.event {
+            RunEvent::Signal { node: of, part, signal, .. } if of == node && *part == wanted => {
+                signals.push((event.boot_ns, Some(*signal)));
             }
             // There is nothing left of it to watch over.
-            Note::Left { node: of } if of == node => signals.push((noted.boot_ns, None)),
-            Note::Signal { .. } | Note::Left { .. } | Note::Run { .. } | Note::Life { .. } => {}
-            Note::Ended { .. } | Note::Fault { .. } | Note::Took { .. } | Note::Healed { .. } => {}
-            Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } => {}
-            Note::Disk { .. } | Note::Clock { .. } | Note::End => {}
+            RunEvent::Left { node: of } if of == node => signals.push((event.boot_ns, None)),
+            RunEvent::Signal { .. }
+            | RunEvent::Left { .. }
+            | RunEvent::Run { .. }
+            | RunEvent::Incarnation { .. } => {}
+            RunEvent::Ended { .. }
+            | RunEvent::Fault { .. }
+            | RunEvent::Took { .. }
+            | RunEvent::Healed { .. } => {}
+            RunEvent::Well { .. } | RunEvent::Stuck { .. } | RunEvent::Failed { .. } => {}
+            RunEvent::Disk { .. } | RunEvent::Clock { .. } | RunEvent::End => {}
         }
     }
     let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
     match wanted {
-        Part::Supervisor => {
+        NodeProcess::Supervisor => {
             let stops = stops(&signals);
             signals.extend(lives.filter_map(|life| takeover(life, &stops)).map(|at| (at, None)));
         }
-        Part::Job => signals.extend(lives.map(|life| (life.begun, None))),
-        Part::Guardian => {
+        NodeProcess::Job => signals.extend(lives.map(|life| (life.begun, None))),
+        NodeProcess::Guardian => {
             signals.extend(lives.flat_map(|life| &life.reports).filter_map(|report| match report.said {
                 Said::Guardian => Some((report.at, None)),
                 // Its supervisor has killed it, since it did not answer.
@@ -251,7 +257,7 @@ fn stops(signals: &[(u64, Option<Sent>)]) -> Vec<Span> {
 
 /// The time when an incarnation had ended what the one before it had left: it prints nothing before, and an incarnation that is stopped
 /// meanwhile takes longer. None if it did not come to that.
-fn takeover(life: &Life, stops: &[Span]) -> Option<u64> {
+fn takeover(life: &IncarnationRecord, stops: &[Span]) -> Option<u64> {
     let first = life.words.first().copied().unwrap_or(u64::MAX);
     let stopped = length(stops, (life.begun, first));
     let latest = life.begun.saturating_add(TAKEOVER_MAX_NS).saturating_add(stopped);

@@ -8,7 +8,7 @@ use primacy_sim::algorithm::ranked::Ranked;
 use primacy_sim::algorithm::session::Session;
 use primacy_sim::invariants::Invariant;
 
-use crate::chaos::arm::{Arm, Held, Way};
+use crate::chaos::arm::{Arm, Held, PeerElection};
 
 /// The invariants that no file of a run shows, and why.
 const NOT_SHOWN: &[(&str, &str)] = &[
@@ -23,14 +23,14 @@ const NOT_SHOWN: &[(&str, &str)] = &[
 
 /// The invariants of an election, sorted by what can be done with them.
 #[derive(Debug)]
-pub(crate) struct Promised {
+pub(crate) struct CheckedInvariants {
     /// The invariants that can be judged.
     pub(crate) judged: Vec<Box<dyn Invariant>>,
     /// The names of the others, with the reasons.
     pub(crate) not_judged: Vec<(&'static str, &'static str)>,
 }
 
-impl Promised {
+impl CheckedInvariants {
     /// True if it promises that there is one leader at a time, and so that the lock of each is free for the next.
     pub(crate) fn one_at_a_time(&self) -> bool {
         self.judged.iter().any(|invariant| invariant.name() == "I3")
@@ -54,11 +54,11 @@ impl Promised {
 fn all(arm: &Arm) -> Vec<Box<dyn Invariant>> {
     match arm.held {
         // With the defaults they promise what the arms are started with: that beliefs never overlap.
-        Held::AmongPeers(Way::Quorum | Way::Metadata | Way::ByQuorum(_)) => {
+        Held::AmongPeers(PeerElection::Quorum | PeerElection::Metadata | PeerElection::ByQuorum(_)) => {
             Quorum::invariants(&Default::default())
         }
-        Held::AmongPeers(Way::Ranked) => Ranked::invariants(&Default::default()),
-        Held::AmongPeers(Way::ByStore(..)) => Lease::invariants(&Default::default()),
+        Held::AmongPeers(PeerElection::Ranked) => Ranked::invariants(&Default::default()),
+        Held::AmongPeers(PeerElection::ByStore(..)) => Lease::invariants(&Default::default()),
         Held::OnServer(make) if make.keeps_sessions() => Session::invariants(&Default::default()),
         Held::OverStore(_) | Held::OnServer(_) => Lease::invariants(&Default::default()),
     }
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn every_promise_is_judged_or_named() {
         for arm in ARMS {
-            let promised = Promised::by(arm);
+            let promised = CheckedInvariants::by(arm);
             let judged: Vec<&str> = promised.judged.iter().map(|invariant| invariant.name()).collect();
-            let one_at_a_time = arm.held != Held::AmongPeers(Way::Ranked);
+            let one_at_a_time = arm.held != Held::AmongPeers(PeerElection::Ranked);
             let shown = SHOWN.into_iter().filter(|name| one_at_a_time || *name != "I3");
             assert!(
                 shown.eq(judged),
@@ -87,7 +87,12 @@ mod tests {
             let named = promised.not_judged.iter().map(|(name, _)| *name);
             let votes = matches!(
                 arm.held,
-                Held::AmongPeers(Way::Quorum | Way::Metadata | Way::Ranked | Way::ByQuorum(_))
+                Held::AmongPeers(
+                    PeerElection::Quorum
+                        | PeerElection::Metadata
+                        | PeerElection::Ranked
+                        | PeerElection::ByQuorum(_)
+                )
             );
             assert!(
                 named.eq(["I4", "I5", "I6"].into_iter().filter(|name| votes || *name != "I4")),

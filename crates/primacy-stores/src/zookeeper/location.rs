@@ -12,7 +12,7 @@ const DEFAULT_PORT: u16 = 2181;
 
 /// The servers, the login and the znode of an election.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ZnodeLocation {
     /// The servers, with commas between them.
     pub(crate) servers: String,
     /// `user:password`, for the scheme `digest`.
@@ -25,7 +25,7 @@ pub(crate) struct Place {
     pub(crate) layout: Layout,
 }
 
-impl Place {
+impl ZnodeLocation {
     /// Takes the URL apart; `election` becomes the last part of the path.
     pub(crate) fn parse(rest: &str, election: &str) -> Result<Self, OpenError> {
         let mut url = StoreUrl::parse(rest, FORM)?;
@@ -98,17 +98,19 @@ mod tests {
 
     #[test]
     fn the_election_is_the_last_part_of_the_path() {
-        let place =
-            Place::parse("//us:p%3Aw@a,[::1]:7,c:9/some/path?layout=kazoo&owner=world:anyone", "jobs")
-                .unwrap();
+        let place = ZnodeLocation::parse(
+            "//us:p%3Aw@a,[::1]:7,c:9/some/path?layout=kazoo&owner=world:anyone",
+            "jobs",
+        )
+        .unwrap();
         assert_eq!(place.servers, "a:2181,[::1]:7,c:9");
         assert_eq!(place.login.as_deref(), Some("us:p:w"));
         assert_eq!(place.directory, "/some/path/jobs");
         assert_eq!((place.layout, place.owner.as_deref()), (Layout::Kazoo, Some("world:anyone")));
-        let least = Place::parse("//a", "a/b%é\u{e000}").unwrap();
+        let least = ZnodeLocation::parse("//a", "a/b%é\u{e000}").unwrap();
         assert_eq!(least.directory, "/a%2Fb%25é%EE%80%80");
         assert_eq!((least.login, least.layout), (None, Layout::Curator));
-        assert_eq!(Place::parse("//a", "..").unwrap().directory, "/%2E%2E");
+        assert_eq!(ZnodeLocation::parse("//a", "..").unwrap().directory, "/%2E%2E");
     }
 
     #[test]
@@ -123,10 +125,10 @@ mod tests {
             "//u:secret@a?no=1",
             "//u:secret@a/%EF%BF%BF",
         ] {
-            let error = Place::parse(wrong, "e").err().expect("it is wrong").to_string();
+            let error = ZnodeLocation::parse(wrong, "e").err().expect("it is wrong").to_string();
             assert!(error.contains(FORM) && !error.contains("secret"), "{error}");
         }
-        let tls = Place::parse("//a?ca=x", "e").err().expect("no TLS");
+        let tls = ZnodeLocation::parse("//a?ca=x", "e").err().expect("no TLS");
         assert!(matches!(&tls, OpenError::Refused { why } if why.contains("TLS")), "{tls}");
     }
 }

@@ -18,7 +18,7 @@ const QUICK: Duration = Duration::from_secs(2);
 
 /// The place of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Venue {
+pub enum Deployment {
     /// In the store of this URL.
     Store(String),
     /// In a store that is a server.
@@ -65,17 +65,17 @@ pub(crate) struct Entry {
     pub(crate) node: usize,
     pub(crate) lease: Duration,
     /// A URL; or the peers, and the directory of the node's state.
-    pub(crate) place: Place,
+    pub(crate) place: ElectionLocation,
 }
 
 /// The place of one election.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ElectionLocation {
     Store(String),
     Peers { peers: String, dir: PathBuf },
 }
 
-impl Venue {
+impl Deployment {
     /// The lease at this pace.
     pub(crate) fn lease(&self, pace: Pace) -> Duration {
         match (self, pace) {
@@ -88,13 +88,13 @@ impl Venue {
     }
 
     /// A place for a new election. In a store it has its first record, so that no node waits for a holder that there may have been.
-    pub(crate) async fn place(&self, election: &str, pace: Pace) -> Place {
+    pub(crate) async fn place(&self, election: &str, pace: Pace) -> ElectionLocation {
         if let Self::Store(url) | Self::Server(Server { url, .. }) = self {
             primacy::init(url, election, self.lease(pace)).await.expect("a new record");
         }
         match self {
-            Self::Store(url) | Self::Server(Server { url, .. }) => Place::Store(url.clone()),
-            Self::Peers(dir) => Place::Peers { peers: free_peers(), dir: dir.join(election) },
+            Self::Store(url) | Self::Server(Server { url, .. }) => ElectionLocation::Store(url.clone()),
+            Self::Peers(dir) => ElectionLocation::Peers { peers: free_peers(), dir: dir.join(election) },
         }
     }
 
@@ -118,7 +118,7 @@ impl Venue {
     }
 }
 
-/// The news of the change, or the next poll; a read and a write.
+/// The event of the change, or the next poll; a read and a write.
 fn over_a_store(timers: &Timers, expiry: Duration) -> Bounds {
     let release = timers.poll_interval + 2 * timers.answer_timeout;
     Bounds { release, expiry: expiry + release }
@@ -179,8 +179,8 @@ impl Entry {
         let node = NodeId::new(NAMES[self.node]).expect("a name");
         let builder = Elector::builder().election(&self.election).node(node).lease(self.lease);
         match &self.place {
-            Place::Store(url) => enter_store(&builder, url, &self.election).await,
-            Place::Peers { peers, dir } => {
+            ElectionLocation::Store(url) => enter_store(&builder, url, &self.election).await,
+            ElectionLocation::Peers { peers, dir } => {
                 let peers: Peers = peers.parse().expect("a list of peers");
                 let builder = builder.state_dir(dir.join(NAMES[self.node]));
                 (enter_among(&builder, &peers).await, FaultSwitch::default())
@@ -191,8 +191,8 @@ impl Entry {
     /// As lines, for a process of its own.
     pub(crate) fn told(&self) -> String {
         let (place, dir) = match &self.place {
-            Place::Store(url) => (url.clone(), String::new()),
-            Place::Peers { peers, dir } => (peers.clone(), dir.display().to_string()),
+            ElectionLocation::Store(url) => (url.clone(), String::new()),
+            ElectionLocation::Peers { peers, dir } => (peers.clone(), dir.display().to_string()),
         };
         format!("{}\n{}\n{}\n{place}\n{dir}", self.election, self.node, self.lease.as_millis())
     }
@@ -201,9 +201,9 @@ impl Entry {
     pub(crate) fn from_told(told: &str) -> Option<Self> {
         let [election, node, lease, place, dir] = told.split('\n').collect::<Vec<_>>().try_into().ok()?;
         let place = if dir.is_empty() {
-            Place::Store(place.to_owned())
+            ElectionLocation::Store(place.to_owned())
         } else {
-            Place::Peers { peers: place.to_owned(), dir: Path::new(dir).to_owned() }
+            ElectionLocation::Peers { peers: place.to_owned(), dir: Path::new(dir).to_owned() }
         };
         let lease = Duration::from_millis(lease.parse().ok()?);
         Some(Self { election: election.to_owned(), node: node.parse().ok()?, lease, place })

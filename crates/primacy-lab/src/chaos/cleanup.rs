@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::chaos::processes::{all_marked, end_marked, is_alive, signal};
 use primacy_testbed::network::PREFIX;
-use primacy_testbed::trouble::{Trouble, call};
+use primacy_testbed::run_error::{RunError, call};
 
 /// The file that says that a directory is to be kept.
 pub(crate) const KEEP: &str = "KEEP";
@@ -15,8 +15,8 @@ pub(crate) const KEEP: &str = "KEEP";
 /// Sweeps; returns what was found, for people.
 ///
 /// # Errors
-/// [`Trouble`] if something that was found cannot be removed.
-pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, Trouble> {
+/// [`RunError`] if something that was found cannot be removed.
+pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, RunError> {
     let mut swept = Vec::new();
     for (pid, mark) in all_marked() {
         if owner_is_gone(mark.split('/').next()) {
@@ -40,7 +40,7 @@ pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, Trouble> {
         }
         unmount_below(&dir)?;
         if !dir.join(KEEP).exists() {
-            std::fs::remove_dir_all(&dir).map_err(Trouble::file("remove", &dir))?;
+            std::fs::remove_dir_all(&dir).map_err(RunError::file("remove", &dir))?;
             swept.push(format!("directory {}", dir.display()));
         }
     }
@@ -69,10 +69,10 @@ fn directories(base: &Path) -> Vec<PathBuf> {
 /// Unmounts all that is mounted below a directory.
 ///
 /// # Errors
-/// [`Trouble`]
-pub(crate) fn unmount_below(dir: &Path) -> Result<(), Trouble> {
+/// [`RunError`]
+pub(crate) fn unmount_below(dir: &Path) -> Result<(), RunError> {
     let path = Path::new("/proc/self/mounts");
-    let mounts = std::fs::read_to_string(path).map_err(Trouble::file("read", path))?;
+    let mounts = std::fs::read_to_string(path).map_err(RunError::file("read", path))?;
     let points = mounts.lines().filter_map(|mount| mount.split(' ').nth(1));
     for point in points.filter(|point| Path::new(point).starts_with(dir)) {
         call("umount", &["-l", point])?;

@@ -13,12 +13,12 @@ const NO_DISKS: &[&str] = &["tmpfs", "ramfs"];
 
 /// A directory for the state of all nodes of a run, which is removed at its end.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StateDir {
     dir: PathBuf,
     file_system: String,
 }
 
-impl Place {
+impl StateDir {
     /// Makes one below `parent`, or below the state directory of this user.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StateDir {
     fn drop(&mut self) {
         // A directory that cannot be removed is named after this process, so that its finder knows its origin.
         let _ = fs::remove_dir_all(&self.dir);

@@ -22,7 +22,7 @@ const DATABASE_LENGTH_MIN: u64 = 512;
 
 /// A database file that was opened.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DatabaseFile {
     path: PathBuf,
     file: FileId,
     /// The write-ahead log and its index, since they were first seen.
@@ -192,7 +192,7 @@ fn is_mount_point(_: &Path) -> bool {
     false
 }
 
-impl Place {
+impl DatabaseFile {
     /// Remembers which file is open.
     pub(super) fn identify(path: PathBuf) -> Result<Self, OpenError> {
         let metadata = path.metadata().map_err(|error| OpenError::Unavailable {

@@ -1,4 +1,4 @@
-//! The notes of the run on itself, a JSON object a line: the faults, the incarnations of the supervisors, the clocks. The judge reads them
+//! The events of the run on itself, a JSON object a line: the faults, the incarnations of the supervisors, the clocks. The judge reads them
 //! beside the output of the nodes and the jobs.
 
 use std::fs::{File, OpenOptions};
@@ -8,13 +8,13 @@ use std::path::Path;
 use primacy::clock;
 use serde::{Deserialize, Serialize};
 
-use crate::chaos::fault::{Kind, Part};
-use primacy_testbed::trouble::Trouble;
+use crate::chaos::fault::{Kind, NodeProcess};
+use primacy_testbed::run_error::RunError;
 
-/// A note of the run. Instants are nanoseconds of the machine's boot clock.
+/// An event of the run. Instants are nanoseconds of the machine's boot clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "note", rename_all = "snake_case")]
-pub(crate) enum Note {
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum RunEvent {
     /// The run begins.
     Run {
         /// The arm.
@@ -27,7 +27,7 @@ pub(crate) enum Note {
         faked: Option<String>,
     },
     /// A supervisor was started.
-    Life {
+    Incarnation {
         /// The node.
         node: String,
         /// The number of its incarnation, from 1.
@@ -94,7 +94,7 @@ pub(crate) enum Note {
         /// The number of its supervisor's incarnation.
         life: u32,
         /// The part that got it.
-        part: Part,
+        part: NodeProcess,
         /// The signal.
         signal: Sent,
     },
@@ -108,11 +108,11 @@ pub(crate) enum Note {
         /// True if it is full.
         full: bool,
     },
-    /// A clock was compared with the machine's, which showed the note's own time.
+    /// A clock was compared with the machine's, which showed the event's own time.
     Clock {
         /// Its reading, in nanoseconds.
         faked_ns: u64,
-        /// The uncertainty of the note's own time.
+        /// The uncertainty of the event's own time.
         within_ns: u64,
     },
     /// The run ends, and all that it has started is gone.
@@ -133,51 +133,51 @@ pub(crate) enum Sent {
     Terminate,
 }
 
-/// A note with its time.
+/// An event with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Noted {
+pub(crate) struct TimedEvent {
     /// The time, in nanoseconds of the boot clock.
     pub(crate) boot_ns: u64,
-    /// The note.
+    /// The event.
     #[serde(flatten)]
-    pub(crate) note: Note,
+    pub(crate) event: RunEvent,
 }
 
-/// The file of the notes.
-pub(crate) const NOTES: &str = "notes.jsonl";
+/// The file of the events.
+pub(crate) const EVENT_LOG: &str = "event_log.jsonl";
 
-/// Writes notes.
+/// Writes events.
 #[derive(Debug)]
-pub(crate) struct Notebook {
+pub(crate) struct EventLog {
     file: File,
 }
 
-impl Notebook {
-    /// Opens the notes of an arm, to add to them.
+impl EventLog {
+    /// Opens the events of an arm, to add to them.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn open(dir: &Path) -> Result<Self, Trouble> {
-        let path = dir.join(NOTES);
+    /// [`RunError::File`]
+    pub(crate) fn open(dir: &Path) -> Result<Self, RunError> {
+        let path = dir.join(EVENT_LOG);
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        Ok(Self { file: file.map_err(Trouble::file("open", &path))? })
+        Ok(Self { file: file.map_err(RunError::file("open", &path))? })
     }
 
-    /// Writes a note of the present time.
+    /// Writes an event of the present time.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn note(&mut self, note: Note) -> Result<(), Trouble> {
-        self.note_at(clock::now().as_nanos(), note)
+    /// [`RunError::File`]
+    pub(crate) fn log(&mut self, event: RunEvent) -> Result<(), RunError> {
+        self.log_at(clock::now().as_nanos(), event)
     }
 
-    /// Writes a note of another time.
+    /// Writes an event of another time.
     ///
     /// # Errors
-    /// [`Trouble::File`]
-    pub(crate) fn note_at(&mut self, boot_ns: u64, note: Note) -> Result<(), Trouble> {
-        let noted = Noted { boot_ns, note };
-        append(&mut self.file, &noted).map_err(Trouble::file("write", Path::new(NOTES)))
+    /// [`RunError::File`]
+    pub(crate) fn log_at(&mut self, boot_ns: u64, event: RunEvent) -> Result<(), RunError> {
+        let event = TimedEvent { boot_ns, event };
+        append(&mut self.file, &event).map_err(RunError::file("write", Path::new(EVENT_LOG)))
     }
 }
 
@@ -194,16 +194,16 @@ pub(crate) fn append(file: &mut File, line: &impl Serialize) -> std::io::Result<
 /// Reads a file of JSON lines. A last line without an end was being written by a process that was killed, and is left out.
 ///
 /// # Errors
-/// [`Trouble::File`] and [`Trouble::Malformed`].
-pub(crate) fn read_lines<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, Trouble> {
+/// [`RunError::File`] and [`RunError::Malformed`].
+pub(crate) fn read_lines<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, RunError> {
     let text = match std::fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(Trouble::file("read", path))?,
+        read => read.map_err(RunError::file("read", path))?,
     };
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let lines = text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
     let parsed = lines.map(|(index, line)| {
-        let malformed = |error: serde_json::Error| Trouble::Malformed {
+        let malformed = |error: serde_json::Error| RunError::Malformed {
             path: path.to_owned(),
             line: index + 1,
             error: error.to_string(),

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// A failure of the run itself.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum RunError {
     /// A program of the system failed, or is not there.
     #[error("`{line}` failed: {said}")]
     Program {
@@ -40,7 +40,7 @@ pub enum Trouble {
     NotWhole(String),
 }
 
-impl Trouble {
+impl RunError {
     /// Wraps an I/O error, for `map_err`.
     pub fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::File { doing, path: path.to_owned(), error }
@@ -50,10 +50,10 @@ impl Trouble {
 /// Runs a program of the system to its end, and returns its output.
 ///
 /// # Errors
-/// [`Trouble::Program`] if it is not there, or fails.
-pub fn call(program: &str, args: &[&str]) -> Result<String, Trouble> {
+/// [`RunError::Program`] if it is not there, or fails.
+pub fn call(program: &str, args: &[&str]) -> Result<String, RunError> {
     let line = || format!("{program} {}", args.join(" "));
-    let failed = |said: String| Trouble::Program { line: line(), said };
+    let failed = |said: String| RunError::Program { line: line(), said };
     let output = Command::new(program).args(args).stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
