@@ -20,7 +20,7 @@ pub struct HardState {
     /// The longest duration for which it may have promised its support.
     pub promise: Duration,
     /// The state of the disk that it was read from.
-    pub past: DiskState,
+    pub disk_state: DiskState,
 }
 
 /// A meaning of holding a record of a replicated log.
@@ -89,7 +89,7 @@ impl TermReports {
         let highest = self.0.values().copied().max().unwrap_or_default();
         self.0.clear();
         let voted_for = hard.voted_for.filter(|_| highest <= hard.term);
-        Some(HardState { term: highest.max(hard.term), voted_for, past: DiskState::Recovered, ..hard })
+        Some(HardState { term: highest.max(hard.term), voted_for, disk_state: DiskState::Recovered, ..hard })
     }
 
     /// The voters, but for `me`, that have not reported.

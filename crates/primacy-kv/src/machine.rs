@@ -297,7 +297,7 @@ pub struct Config {
 
 /// The durable state that an earlier incarnation of a node has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Past {
+pub struct StoredState {
     /// The election's part.
     pub hard: HardState,
     /// The voters: those that were written last, or those of the configuration.
@@ -370,7 +370,7 @@ impl<S: Keeps> Protocol for Metadata<S> {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
-                if self.quorum.past().is_refuted_by(evidence, self.me.node) {
+                if self.quorum.disk_state().is_refuted_by(evidence, self.me.node) {
                     self.on_disk_lost(now);
                 }
                 self.elect(now, Input::Evidence(evidence));
@@ -414,10 +414,10 @@ impl<S: Keeps> Metadata<S> {
     /// # Errors
     /// [`Unreadable`], if the snapshot or the records of an earlier incarnation cannot be decoded, though they were
     /// whole on the disk: a later version wrote them.
-    pub fn new(config: Config, past: Past, now: Instant) -> Result<Self, Unreadable> {
+    pub fn new(config: Config, stored: StoredState, now: Instant) -> Result<Self, Unreadable> {
         let me = config.replica.me;
         let tell_again_after = config.replica.resend_after.times(TELL_AGAIN);
-        let Past { hard, voters, log, log_lost } = past;
+        let StoredState { hard, voters, log, log_lost } = stored;
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
         let voters = replica.voters().names();
@@ -582,7 +582,7 @@ impl<S: Keeps> Metadata<S> {
     /// newest is the one that it has to count by. When it has heard them all, it counts by that one as it has counted
     /// by its own before.
     fn may_be_newer(&self, voters: &Voters) -> bool {
-        match self.quorum.past() {
+        match self.quorum.disk_state() {
             DiskState::Intact | DiskState::Recovered => self.replica.may_be_newer(voters),
             DiskState::Lost => voters.number > self.replica.voters().number,
         }
@@ -657,7 +657,7 @@ impl<S: Keeps> Metadata<S> {
     fn take_election(&mut self, now: Instant) {
         self.replica.bind(self.quorum.term());
         self.take_outputs(now);
-        self.replica.set_disk_is_known(self.quorum.past() != DiskState::Lost);
+        self.replica.set_disk_is_known(self.quorum.disk_state() != DiskState::Lost);
         if core::mem::take(&mut self.nobody_works) {
             self.quorum.handle(now, Input::Command(Command::Drained));
             self.take_outputs(now);

@@ -287,7 +287,7 @@ impl Entry {
         let machine = begin(Setup { me, voters, config, timers, seed, hard }, clock::now());
         let (arrivals, inbox) = mpsc::channel(INBOX);
         let me = self.hello.clone();
-        if hard.past == DiskState::Lost {
+        if hard.disk_state == DiskState::Lost {
             say_disk_lost(&me);
         }
         let limits = match config.metadata {
@@ -357,7 +357,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.stats.state_writes.observe(clock::now().since(began));
-        if hard.past == DiskState::Lost && self.mesh.term().is_some() {
+        if hard.disk_state == DiskState::Lost && self.mesh.term().is_some() {
             say_disk_lost(&self.me);
         }
         let told = self.mesh.term().unwrap_or_default();
@@ -490,7 +490,7 @@ fn say_disk_lost(me: &Hello) {
 
 /// The term that a node with this state can vouch for to others: none while it has lost an earlier state.
 fn term_to_tell(hard: &HardState) -> Option<Term> {
-    Some(hard.term).filter(|_| hard.past != DiskState::Lost)
+    Some(hard.term).filter(|_| hard.disk_state != DiskState::Lost)
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {

@@ -326,10 +326,10 @@ impl Quorum {
     }
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
-        if self.hard.past.is_refuted_by(evidence, self.config.me.node) {
+        if self.hard.disk_state.is_refuted_by(evidence, self.config.me.node) {
             self.step_down(Reason::DiskLost);
             self.role = Role::Follower { leader: None };
-            self.persist(HardState { past: DiskState::Lost, ..self.hard });
+            self.persist(HardState { disk_state: DiskState::Lost, ..self.hard });
         }
         match evidence {
             Evidence::Connected(peer) => {
@@ -368,7 +368,7 @@ impl Quorum {
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         // This includes nodes that it does not know as voters yet: the voters may have changed since it last heard. The
         // set of nodes that it has to hear from is another question.
-        if by == self.config.me.node || term > TERM_MAX || self.hard.past == DiskState::Recovered {
+        if by == self.config.me.node || term > TERM_MAX || self.hard.disk_state == DiskState::Recovered {
             return;
         }
         let me = self.config.me.node;
@@ -834,7 +834,7 @@ impl Quorum {
 
     /// True if this node has lost its disk, and has not heard from all others since.
     fn has_forgotten(&self) -> bool {
-        self.hard.past == DiskState::Lost
+        self.hard.disk_state == DiskState::Lost
     }
 
     fn promise_can_be_lowered(&self) -> bool {

@@ -331,10 +331,10 @@ impl Ranked {
     }
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
-        if self.hard.past.is_refuted_by(evidence, self.config.me.node) {
+        if self.hard.disk_state.is_refuted_by(evidence, self.config.me.node) {
             self.step_down(Reason::DiskLost);
             self.forget_leader(now);
-            self.persist(HardState { past: DiskState::Lost, ..self.hard });
+            self.persist(HardState { disk_state: DiskState::Lost, ..self.hard });
         }
         match evidence {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
@@ -765,7 +765,7 @@ impl Ranked {
     /// voted; so it takes no part until all others have reported their highest ballot since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
-        if stranger || term > TERM_MAX || self.hard.past == DiskState::Recovered {
+        if stranger || term > TERM_MAX || self.hard.disk_state == DiskState::Recovered {
             return;
         }
         let (me, voters) = (self.config.me.node, &self.config.voters);
@@ -780,7 +780,7 @@ impl Ranked {
     }
 
     fn has_forgotten(&self) -> bool {
-        self.hard.past == DiskState::Lost
+        self.hard.disk_state == DiskState::Lost
     }
 
     // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────

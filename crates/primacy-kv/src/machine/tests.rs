@@ -60,8 +60,8 @@ fn start(index: usize, log: Stored) -> Result<Node, Unreadable> {
     };
     let members = names.map(|name| (name, Arc::from("nowhere"))).into();
     let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
-    let past = Past { hard: HardState::default(), voters, log, log_lost: false };
-    Node::new(Config { election, replica }, past, Instant::default())
+    let stored_state = StoredState { hard: HardState::default(), voters, log, log_lost: false };
+    Node::new(Config { election, replica }, stored_state, Instant::default())
 }
 
 struct Cluster {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use primacy_core::election::quorum::HardState;
 use primacy_core::hard_state::Durability;
 use primacy_core::{Duration, Identity, LeaderSequence, NodeId, Term};
-use primacy_kv::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, Past};
+use primacy_kv::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, StoredState};
 use primacy_kv::replication::log::{Record, Stored, Write};
 use primacy_kv::replication::message::Body;
 use primacy_kv::replication::replica;
@@ -176,8 +176,8 @@ impl Algorithm for Metadata {
         };
         let is_first = process.me.incarnation.count == 1;
         let log_lost = log_lost || (settings.durability == Durability::Memory && !is_first);
-        let past = Past { hard, voters: voters.unwrap_or_else(configured), log, log_lost };
-        Machine::new(config, past, process.now).expect("what it has written it can read")
+        let stored_state = StoredState { hard, voters: voters.unwrap_or_else(configured), log, log_lost };
+        Machine::new(config, stored_state, process.now).expect("what it has written it can read")
     }
 
     fn keep(kept: &mut Option<Kept>, written: Durable) {

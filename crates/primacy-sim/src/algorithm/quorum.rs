@@ -229,7 +229,7 @@ impl Algorithm for Quorum {
     }
 
     fn has_recovered(kept: &HardState) -> bool {
-        kept.past == DiskState::Recovered
+        kept.disk_state == DiskState::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {

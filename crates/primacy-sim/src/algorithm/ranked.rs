@@ -159,7 +159,7 @@ impl Algorithm for Ranked {
     }
 
     fn has_recovered(kept: &HardState) -> bool {
-        kept.past == DiskState::Recovered
+        kept.disk_state == DiskState::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {

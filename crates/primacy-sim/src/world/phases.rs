@@ -131,7 +131,7 @@ impl<A: Algorithm> World<A> {
         let is_whole = |&slot: &ProcessSlot| {
             let Some(machine) = self.process(slot).map(|process| &process.machine) else { return true };
             let lost = !self.node(slot).shelf.is_empty();
-            let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == DiskState::Intact;
+            let is_taken_for_whole = |it: &Metadata| lost && it.election().disk_state() == DiskState::Intact;
             knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
         };
         let votes = |slot: &ProcessSlot| voters.contains(&self.node(*slot).name);

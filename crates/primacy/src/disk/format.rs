@@ -18,8 +18,8 @@ pub(super) struct Record {
     pub(super) promise_nanos: u64,
     #[prost(message, repeated, tag = "8")]
     pub(super) peer_disks: Vec<PeerDisk>,
-    #[prost(enumeration = "Past", tag = "9")]
-    pub(super) past: i32,
+    #[prost(enumeration = "DiskState", tag = "9")]
+    pub(super) disk_state: i32,
     #[prost(message, optional, tag = "10")]
     pub(super) voters: Option<Voters>,
     #[prost(bool, tag = "11")]
@@ -67,8 +67,8 @@ pub(super) struct Voter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-pub(super) enum Past {
-    Whole = 0,
+pub(super) enum DiskState {
+    Intact = 0,
     Lost = 1,
     Recovered = 2,
 }

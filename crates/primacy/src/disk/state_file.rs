@@ -74,7 +74,7 @@ pub(crate) struct Remains {
     /// The longest time for which it may have promised its support.
     pub(crate) promise: Duration,
     /// True if its votes are lost.
-    pub(crate) past: DiskState,
+    pub(crate) disk_state: DiskState,
     /// True if the log may lack what its node has held.
     pub(crate) log_lost: bool,
 }
@@ -440,8 +440,8 @@ impl Record {
 
     /// The same, with what remains of an earlier state.
     fn with(self, remains: Remains) -> Self {
-        let Remains { term, promise, past, log_lost } = remains;
-        let hard_state = HardState { term, promise, past, ..self.hard_state };
+        let Remains { term, promise, disk_state, log_lost } = remains;
+        let hard_state = HardState { term, promise, disk_state, ..self.hard_state };
         Self { hard_state, log: Some(Durability::Fsync), log_lost, ..self }
     }
 
@@ -453,7 +453,7 @@ impl Record {
             term: Term(u64::MAX),
             voted_for: Some(voted_for),
             promise: Duration::from_nanos(u64::MAX),
-            past: DiskState::Recovered,
+            disk_state: DiskState::Recovered,
         };
         let log = Some(Durability::Memory);
         let last = LeaderSequence { term: Term(u64::MAX), counter: u64::MAX };
@@ -490,10 +490,10 @@ impl Record {
             voted_for,
             promise_nanos: self.hard_state.promise.as_nanos(),
             peer_disks: self.peer_disks.iter().map(peer_disk).collect(),
-            past: match self.hard_state.past {
-                DiskState::Intact => format::Past::Whole,
-                DiskState::Lost => format::Past::Lost,
-                DiskState::Recovered => format::Past::Recovered,
+            disk_state: match self.hard_state.disk_state {
+                DiskState::Intact => format::DiskState::Intact,
+                DiskState::Lost => format::DiskState::Lost,
+                DiskState::Recovered => format::DiskState::Recovered,
             }
             .into(),
             voters: self.voters.as_deref().map(format::Voters::from),
@@ -534,10 +534,12 @@ impl Record {
             let incarnation = Incarnation { count: vote.count, nonce: vote.nonce };
             node(&vote.node).map(|node| Identity::new(node, incarnation))
         });
-        let past = match format::Past::try_from(record.past).map_err(|_| wrong("what it says of its past"))? {
-            format::Past::Whole => DiskState::Intact,
-            format::Past::Lost => DiskState::Lost,
-            format::Past::Recovered => DiskState::Recovered,
+        let disk_state = match format::DiskState::try_from(record.disk_state)
+            .map_err(|_| wrong("the state of its disk"))?
+        {
+            format::DiskState::Intact => DiskState::Intact,
+            format::DiskState::Lost => DiskState::Lost,
+            format::DiskState::Recovered => DiskState::Recovered,
         };
         let peer_disk = |peer: format::PeerDisk| {
             let former = peer.former.into_iter().map(disk).collect::<Result<_, SlotError>>()?;
@@ -554,7 +556,7 @@ impl Record {
                 term: Term(record.term),
                 voted_for: voted_for.transpose()?,
                 promise: Duration::from_nanos(record.promise_nanos),
-                past,
+                disk_state,
             },
             peer_disks,
             voters: record.voters.map(|voters| voters.parse().map(Arc::new)).transpose()?,

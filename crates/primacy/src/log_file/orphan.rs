@@ -91,7 +91,7 @@ impl Orphan {
             "there is a log and no state file beside it: the votes of this node are lost, and it takes no part until all others have \
              readmitted it (`primacy member readmit`)"
         );
-        Ok(Remains { term: self.term, promise: Duration::ZERO, past: DiskState::Lost, log_lost: true })
+        Ok(Remains { term: self.term, promise: Duration::ZERO, disk_state: DiskState::Lost, log_lost: true })
     }
 
     fn is_of_the_only_voter(&self, node: NodeId) -> bool {
@@ -140,7 +140,7 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
         let remains = Remains {
             term: orphan.term,
             promise: LOST_PROMISE_MAX,
-            past: DiskState::Recovered,
+            disk_state: DiskState::Recovered,
             log_lost: false,
         };
         drop(StateFile::open_or_make(dir, election, node, Some(remains))?);

@@ -149,8 +149,8 @@ impl Entry {
                 replica: replica_config(&setup, durability),
                 election: quorum_config(&setup),
             };
-            let past = machine::Past { hard: setup.hard, voters, log: stored, log_lost };
-            Metadata::new(config, past, now)
+            let stored_state = machine::StoredState { hard: setup.hard, voters, log: stored, log_lost };
+            Metadata::new(config, stored_state, now)
         };
         let started = self.start(config, Arc::clone(&frontend.stats), begin).await;
         match started {
@@ -158,7 +158,7 @@ impl Entry {
                 let _ = map.state.set(machine.state().share());
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut effects = MetadataEffects::new(peers, log, durability, map);
-                if machine.election().past() == DiskState::Lost {
+                if machine.election().disk_state() == DiskState::Lost {
                     // Its list of voters was given to it since, and it has to hear the nodes that are not on that one, too.
                     effects.reached.nodes = configured.members.clone();
                 }
@@ -246,7 +246,7 @@ impl MetadataEffects {
         let mut nodes = replica.reach();
         // Former voters are told so before they are left: until that is committed. And a node that has lost its disk has to hear all
         // that it has known as voters.
-        if replica.committed() < voters.number || machine.election().past() == DiskState::Lost {
+        if replica.committed() < voters.number || machine.election().disk_state() == DiskState::Lost {
             for (node, address) in &reached.nodes {
                 nodes.entry(*node).or_insert_with(|| Arc::clone(address));
             }

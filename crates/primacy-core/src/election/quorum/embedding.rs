@@ -20,8 +20,8 @@ impl Quorum {
 
     /// The state of the disk with which it was started.
     #[must_use]
-    pub const fn past(&self) -> DiskState {
-        self.hard.past
+    pub const fn disk_state(&self) -> DiskState {
+        self.hard.disk_state
     }
 
     /// True if it was voted into the lead of its term; it does not lead before a majority has answered it.

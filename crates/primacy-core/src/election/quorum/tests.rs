@@ -81,7 +81,7 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
     told(&mut first, at(60_000), "a", 4);
     let outputs = drain(&mut first);
     let Some(Output::Persist(lost)) = outputs.first() else { panic!("{outputs:?}") };
-    assert_eq!((lost.past, lost.term), (DiskState::Lost, Term(0)));
+    assert_eq!((lost.disk_state, lost.term), (DiskState::Lost, Term(0)));
     // The report of `a` was in memory only; `b` alone is not enough, and no peer need tell the node that it waits.
     let mut second = machine("c", *lost);
     assert_eq!(second.status().recovering, Some(BTreeSet::new()));
@@ -90,7 +90,7 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
     assert_eq!(second.status().recovering, Some([node("b")].into()));
     drain(&mut second);
     told(&mut second, at(60_000), "a", 5);
-    assert_eq!(second.status().hard, HardState { term: Term(5), past: DiskState::Recovered, ..*lost });
+    assert_eq!(second.status().hard, HardState { term: Term(5), disk_state: DiskState::Recovered, ..*lost });
     // A second report has nothing to teach it.
     drain(&mut second);
     told(&mut second, at(70_000), "a", 7);
@@ -116,14 +116,14 @@ fn a_node_that_is_refused_for_its_disk_has_lost_it_and_leads_no_more() {
     alone.handle(at(3_100), Input::Evidence(Evidence::DiskRefused { by: node("a"), replaced: false }));
     let outputs = drain(&mut alone);
     assert!(outputs.contains(&Output::Event(Event::Deposed(Reason::DiskLost))), "{outputs:?}");
-    assert_eq!((alone.status().hard.past, alone.leader()), (DiskState::Lost, None));
+    assert_eq!((alone.status().hard.disk_state, alone.leader()), (DiskState::Lost, None));
     assert_eq!(
         (alone.may_stand(), refused(&mut alone, "a", false)),
         (false, Vec::new()),
         "it knows that already"
     );
     // A recovered node goes on: the peer has not heard of the recovery yet. But a disk replaced after that is lost.
-    let hard = HardState { term: Term(5), past: DiskState::Recovered, ..HardState::default() };
+    let hard = HardState { term: Term(5), disk_state: DiskState::Recovered, ..HardState::default() };
     let mut recovered = machine("c", hard);
     assert_eq!(
         (refused(&mut recovered, "a", false), refused(&mut recovered, "c", true)),
@@ -131,7 +131,7 @@ fn a_node_that_is_refused_for_its_disk_has_lost_it_and_leads_no_more() {
     );
     let outputs = refused(&mut recovered, "a", true);
     assert!(
-        matches!(outputs.as_slice(), [Output::Persist(HardState { past: DiskState::Lost, .. })]),
+        matches!(outputs.as_slice(), [Output::Persist(HardState { disk_state: DiskState::Lost, .. })]),
         "{outputs:?}"
     );
 }
@@ -141,7 +141,7 @@ fn a_term_that_is_no_honest_nodes_costs_nobody_its_votes() {
     let mut c = machine("c", HardState::default());
     told(&mut c, at(60_000), "a", u64::MAX);
     told(&mut c, at(60_000), "c", 3);
-    assert_eq!((drain(&mut c), c.status().hard.past), (Vec::new(), DiskState::Intact));
+    assert_eq!((drain(&mut c), c.status().hard.disk_state), (Vec::new(), DiskState::Intact));
     assert_eq!(asked(&mut c, at(60_000), 9), Answer::Yes);
 }
 

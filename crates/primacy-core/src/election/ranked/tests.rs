@@ -447,7 +447,7 @@ fn a_server_that_has_lost_its_disk_has_no_vote_until_all_others_have_told_theirs
     };
     let lost = told(&mut b, "a", 4);
     assert!(
-        matches!(lost.as_slice(), [Output::Persist(HardState { past: DiskState::Lost, .. })]),
+        matches!(lost.as_slice(), [Output::Persist(HardState { disk_state: DiskState::Lost, .. })]),
         "{lost:?}"
     );
     assert_eq!(hear(&mut b, at(2), "a", elect(5, None, None)), []);

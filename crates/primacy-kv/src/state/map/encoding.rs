@@ -19,7 +19,7 @@ mod tag {
 }
 
 /// A change as it is in a snapshot.
-struct Past<'a> {
+struct FormerEntry<'a> {
     version: Version,
     key: &'a [u8],
     before: Option<Entry>,
@@ -72,16 +72,16 @@ impl Map {
         let entries = from.list(|from| entry(from, version))?;
         map.take_entries(entries)?;
         let mut last = 0;
-        let past = from.list(|from| {
+        let former = from.list(|from| {
             let later = from.number()?;
             last = u64::checked_add(last, later).ok_or(DecodeError::Value("the version of a change"))?;
-            past(from, Version(last))
+            former(from, Version(last))
         })?;
         let counts = Version::FIRST.next().max(compacted.unwrap_or_default())..=version;
-        if past.iter().any(|past| !counts.contains(&past.version)) {
+        if former.iter().any(|former| !counts.contains(&former.version)) {
             return Err(DecodeError::Value("the version of a change"));
         }
-        map.take_history(past)?;
+        map.take_history(former)?;
         Ok(map)
     }
 
@@ -100,27 +100,27 @@ impl Map {
 
     /// Takes the changes. The entry after one is the entry before the next one of the same key, or the present one; so
     /// they are gone through from the end first.
-    fn take_history(&mut self, past: Vec<Past<'_>>) -> Result<(), DecodeError> {
+    fn take_history(&mut self, former: Vec<FormerEntry<'_>>) -> Result<(), DecodeError> {
         let mut later: BTreeMap<&[u8], Option<Entry>> = BTreeMap::new();
-        let mut after = Vec::with_capacity(past.len());
-        for past in past.iter().rev() {
-            let here = later.entry(past.key).or_insert_with(|| self.entry(past.key).cloned());
-            let entry = core::mem::replace(here, past.before.clone());
-            let is_written_then = entry.as_ref().is_none_or(|entry| entry.changed_at() == past.version);
+        let mut after = Vec::with_capacity(former.len());
+        for former in former.iter().rev() {
+            let here = later.entry(former.key).or_insert_with(|| self.entry(former.key).cloned());
+            let entry = core::mem::replace(here, former.before.clone());
+            let is_written_then = entry.as_ref().is_none_or(|entry| entry.changed_at() == former.version);
             let is_written_before =
-                past.before.as_ref().is_none_or(|before| before.changed_at() <= past.version);
-            let is_something = entry.is_some() || past.before.is_some();
+                former.before.as_ref().is_none_or(|before| before.changed_at() <= former.version);
+            let is_something = entry.is_some() || former.before.is_some();
             if !(is_written_then && is_written_before && is_something) {
                 return Err(DecodeError::Value("a change"));
             }
             after.push(entry);
         }
-        for past in past {
+        for former in former {
             let after = after.pop().expect("one for each change");
-            let trail = self.slots.get(past.key).map_or(Trail::default(), |slot| slot.trail);
-            let named = after.clone().or_else(|| past.before.clone()).expect("checked above");
+            let trail = self.slots.get(former.key).map_or(Trail::default(), |slot| slot.trail);
+            let named = after.clone().or_else(|| former.before.clone()).expect("checked above");
             let is_deleted = after.is_none();
-            let place = self.history.push(past.version, past.before, after, trail);
+            let place = self.history.push(former.version, former.before, after, trail);
             let trail = if is_deleted { Trail::deleted(place) } else { Trail::present(place) };
             // The last change of a key puts the present entry there, or that it is deleted.
             self.slots.replace(Slot { entry: named, trail });
@@ -137,14 +137,14 @@ fn entry(from: &mut Reader<'_>, last: Version) -> Result<Entry, DecodeError> {
     if entry.changed_at() > last { Err(DecodeError::Value("the version of an entry")) } else { Ok(entry) }
 }
 
-fn past<'a>(from: &mut Reader<'a>, version: Version) -> Result<Past<'a>, DecodeError> {
+fn former<'a>(from: &mut Reader<'a>, version: Version) -> Result<FormerEntry<'a>, DecodeError> {
     match from.byte()? {
-        tag::MADE => Ok(Past { version, key: from.bytes()?, before: None }),
+        tag::MADE => Ok(FormerEntry { version, key: from.bytes()?, before: None }),
         tag::BEFORE => {
             let bytes = from.bytes()?;
             let before = Entry::from_bytes(bytes).ok_or(DecodeError::Value("an entry"))?;
             let key = Reader::new(bytes).bytes()?;
-            Ok(Past { version, key, before: Some(before) })
+            Ok(FormerEntry { version, key, before: Some(before) })
         }
         _ => Err(DecodeError::Kind("a change")),
     }

@@ -57,7 +57,7 @@ fn vote(term: u64) -> HardState {
         term: Term(term),
         voted_for: Some(voted_for),
         promise: Duration::from_millis(1_000),
-        past: DiskState::Intact,
+        disk_state: DiskState::Intact,
     }
 }
 
@@ -128,7 +128,7 @@ fn what_was_written_is_found_again() {
     state.persist(&vote(4)).unwrap();
     let disk = DiskId([7; DiskId::LENGTH]);
     state.record_peer_disk(b(), disk).unwrap();
-    let back = HardState { past: DiskState::Recovered, ..vote(4) };
+    let back = HardState { disk_state: DiskState::Recovered, ..vote(4) };
     state.readmit(c(), disk).unwrap();
     state.persist(&back).unwrap();
     drop(state);
@@ -450,7 +450,7 @@ fn too_many_peers_are_refused_before_anything_is_written() {
     let voted_for = Some(Identity::new(node, Incarnation { count: u64::MAX, nonce: u64::MAX }));
     let promise = Duration::from_nanos(u64::MAX);
     state
-        .persist(&HardState { term: Term(u64::MAX), voted_for, promise, past: DiskState::Recovered })
+        .persist(&HardState { term: Term(u64::MAX), voted_for, promise, disk_state: DiskState::Recovered })
         .unwrap();
 }
 
@@ -512,7 +512,7 @@ fn the_bytes_on_the_disk_are_these() {
         node: a(),
         disk: DiskId([0xdd; DiskId::LENGTH]),
         incarnations: 2,
-        hard_state: HardState { past: DiskState::Recovered, ..vote(5) },
+        hard_state: HardState { disk_state: DiskState::Recovered, ..vote(5) },
         peer_disks: BTreeMap::from([(
             b(),
             PeerDisk {

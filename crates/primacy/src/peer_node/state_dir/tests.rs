@@ -94,7 +94,7 @@ fn voters(of: &[NodeId], number: LeaderSequence) -> Arc<voters::Voters> {
 
 fn hard(term: u64) -> HardState {
     let voted_for = Some(Identity::new(a(), Incarnation { count: 1, nonce: 1 }));
-    HardState { term: Term(term), voted_for, promise: Duration::from_secs(1), past: DiskState::Intact }
+    HardState { term: Term(term), voted_for, promise: Duration::from_secs(1), disk_state: DiskState::Intact }
 }
 
 /// The writes of a node in the term of a stage: its vote, records that fill several segments, and a snapshot of some of them.
@@ -164,7 +164,7 @@ fn start(dir: &Dir, peers: &[NodeId]) -> Start {
         Err(error) => panic!("{error}"),
     };
     let reach = opened.log.reach();
-    if stored.hard_state.past == DiskState::Lost {
+    if stored.hard_state.disk_state == DiskState::Lost {
         assert!(opened.log_lost && stored.hard_state.term >= reach.last.term);
         return Start::LostItsDisk;
     }
@@ -282,7 +282,7 @@ fn the_only_voter_whose_state_is_lost_ends_and_gets_it_again_from_its_log() {
     assert!(dir.files() == files, "nothing was written");
     assert_eq!(repair(&dir.0, "main", a()).unwrap(), Repair::StateMade);
     let (_state, stored, opened) = dir.open(&[a()]).unwrap();
-    assert_eq!((stored.hard_state.term, stored.hard_state.past), (Term(3), DiskState::Recovered));
+    assert_eq!((stored.hard_state.term, stored.hard_state.disk_state), (Term(3), DiskState::Recovered));
     assert!(!opened.log_lost && opened.log.reach().last == number(3, 12));
     // Where others vote, they have to report their knowledge.
     let (dir, [.., now]) = stages(&three());

@@ -159,7 +159,7 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
             term: Term(draw.number()),
             voted_for,
             promise: Duration::from_nanos(draw.number()),
-            past: draw.one_of(&[DiskState::Intact, DiskState::Lost, DiskState::Recovered]),
+            disk_state: draw.one_of(&[DiskState::Intact, DiskState::Lost, DiskState::Recovered]),
         },
         peer_disks: (0..draw.byte() % 5).map(|_| (name(draw), drawn_peer(draw))).collect(),
         voters: (draw.byte() % 2 == 1).then(|| drawn_voters(draw)),
