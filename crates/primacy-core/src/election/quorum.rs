@@ -561,7 +561,7 @@ impl Quorum {
         let patience = now.after(self.config.promise_duration.times(10));
         let ends = no.iter().filter_map(|&(_, (refusal, at))| Some(at.after(refusal.left()?)));
         let bound_until = ends.max().unwrap_or(now).clamp(now, patience);
-        let tells_nothing = |refusal| matches!(refusal, Refusal::Term | Refusal::Forgotten);
+        let tells_nothing = |refusal| matches!(refusal, Refusal::Term | Refusal::DiskLost);
         let stick_to_another = no.iter().any(|&(_, (refusal, _))| !tells_nothing(refusal));
         let only_promises = !no.is_empty() && no.iter().all(|&(_, (refusal, _))| refusal.left().is_some());
         match &mut self.gone {
@@ -635,7 +635,7 @@ impl Quorum {
     /// Returns the reason that forbids this node to support `candidate`, whatever its term.
     fn bound_to_another(&self, now: Instant, candidate: Identity) -> Option<Refusal> {
         if self.has_forgotten() {
-            return Some(Refusal::Forgotten);
+            return Some(Refusal::DiskLost);
         }
         if now < self.silent_until {
             return Some(Refusal::JustStarted { left: self.silent_until.since(now) });

@@ -239,14 +239,14 @@ impl Algorithm for Quorum {
                 Refusal::HearsLeader(_) => "pre-vote refused: hears a leader",
                 Refusal::Promised { .. } => "pre-vote refused: promised",
                 Refusal::JustStarted { .. } => "pre-vote refused: just started",
-                Refusal::Forgotten => "pre-vote refused: lost its disk",
+                Refusal::DiskLost => "pre-vote refused: lost its disk",
             }),
             Body::VoteReply { answer: Answer::No(refusal), .. } => Some(match refusal {
                 Refusal::Term => "vote refused: term",
                 Refusal::HearsLeader(_) => "vote refused: hears a leader",
                 Refusal::Promised { .. } => "vote refused: promised",
                 Refusal::JustStarted { .. } => "vote refused: just started",
-                Refusal::Forgotten => "vote refused: lost its disk",
+                Refusal::DiskLost => "vote refused: lost its disk",
             }),
             Body::VoteReply { answer: Answer::Yes, .. } => Some("vote given"),
             Body::PreVote { leave: Some(_), .. } | Body::Vote { leave: Some(_), .. } => {
@@ -347,7 +347,7 @@ fn answer_text(answer: Answer) -> String {
         Answer::No(Refusal::Term) => "no: term".to_owned(),
         Answer::No(Refusal::HearsLeader(leader)) => format!("no: hears {leader}"),
         Answer::No(Refusal::Promised { left }) => format!("no: promised for {}", millis(left)),
-        Answer::No(Refusal::Forgotten) => "no: lost its disk".to_owned(),
+        Answer::No(Refusal::DiskLost) => "no: lost its disk".to_owned(),
         Answer::No(Refusal::JustStarted { left }) => format!("no: just started, silent for {}", millis(left)),
     }
 }

@@ -75,7 +75,7 @@ pub(in crate::codec) mod wire {
         #[prost(uint64, tag = "7")]
         JustStartedNanos(u64),
         #[prost(message, tag = "8")]
-        Forgotten(Nothing),
+        DiskLost(Nothing),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -217,7 +217,7 @@ impl From<Answer> for wire::Answer {
             Answer::No(No::HearsLeader(leader)) => Self::HearsLeader(leader.as_str().to_owned()),
             Answer::No(No::Promised { left }) => Self::PromisedNanos(left.as_nanos()),
             Answer::No(No::JustStarted { left }) => Self::JustStartedNanos(left.as_nanos()),
-            Answer::No(No::Forgotten) => Self::Forgotten(shared::Nothing {}),
+            Answer::No(No::DiskLost) => Self::DiskLost(shared::Nothing {}),
         }
     }
 }
@@ -235,7 +235,7 @@ impl TryFrom<wire::Answer> for Answer {
             wire::Answer::JustStartedNanos(left) => {
                 Self::No(No::JustStarted { left: Duration::from_nanos(left) })
             }
-            wire::Answer::Forgotten(shared::Nothing {}) => Self::No(No::Forgotten),
+            wire::Answer::DiskLost(shared::Nothing {}) => Self::No(No::DiskLost),
         })
     }
 }

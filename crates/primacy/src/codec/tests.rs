@@ -60,7 +60,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (reply(Answer::No(No::HearsLeader(node("b")))), VOTE_HEARS),
         (reply(Answer::No(No::Promised { left })), VOTE_PROMISED),
         (reply(Answer::No(No::JustStarted { left })), VOTE_JUST_STARTED),
-        (reply(Answer::No(No::Forgotten)), VOTE_FORGOTTEN),
+        (reply(Answer::No(No::DiskLost)), VOTE_FORGOTTEN),
     ]);
     frames.extend(metadata::golden());
     frames.extend(others::golden());

@@ -274,7 +274,7 @@ fn refusal_text(refusal: Refusal) -> String {
         Refusal::HearsLeader(leader) => format!("it hears the leader {leader}"),
         Refusal::Promised { left } => format!("it had promised to support another for {left} more"),
         Refusal::JustStarted { left } => format!("it had just started and was silent for {left} more"),
-        Refusal::Forgotten => "it has lost its disk, and has not been readmitted by all others".to_owned(),
+        Refusal::DiskLost => "it has lost its disk, and has not been readmitted by all others".to_owned(),
     }
 }
 

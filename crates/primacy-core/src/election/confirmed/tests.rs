@@ -124,7 +124,7 @@ fn confirms(rng: &mut Rng, known: &quorum::Quorum) -> quorum::Message {
         Answer::No(Refusal::HearsLeader(node)),
         Answer::No(Refusal::Promised { left }),
         Answer::No(Refusal::JustStarted { left }),
-        Answer::No(Refusal::Forgotten),
+        Answer::No(Refusal::DiskLost),
     ]);
     let successor = rng.one_of(&[None, Some(node)]);
     let body = rng.one_of(&[

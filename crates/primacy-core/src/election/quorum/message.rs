@@ -107,7 +107,7 @@ pub enum Refusal {
         left: Duration,
     },
     /// The voter has lost its disk, was readmitted, and has not yet heard the term of all others.
-    Forgotten,
+    DiskLost,
 }
 
 /// A resignation, passed on: this incarnation led in this term, and has given that up for good.
@@ -125,7 +125,7 @@ impl Refusal {
     pub const fn left(&self) -> Option<Duration> {
         match self {
             Self::Promised { left } | Self::JustStarted { left } => Some(*left),
-            Self::Term | Self::HearsLeader(_) | Self::Forgotten => None,
+            Self::Term | Self::HearsLeader(_) | Self::DiskLost => None,
         }
     }
 }

@@ -64,7 +64,7 @@ fn what_the_lost_disk_promised_until_the_readmission_binds_the_new_one() {
     let mut c = machine("c", HardState::default());
     told(&mut c, at(60_000), "a", 4);
     drain(&mut c);
-    assert_eq!(asked(&mut c, at(60_001), 9), Answer::No(Refusal::Forgotten));
+    assert_eq!(asked(&mut c, at(60_001), 9), Answer::No(Refusal::DiskLost));
     told(&mut c, at(61_000), "b", 3);
     drain(&mut c);
     let left = Duration::from_millis(600);
@@ -85,7 +85,7 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
     // The report of `a` was in memory only; `b` alone is not enough, and no peer need tell the node that it waits.
     let mut second = machine("c", *lost);
     assert_eq!(second.status().recovering, Some(BTreeSet::new()));
-    assert_eq!(asked(&mut second, at(60_000), 9), Answer::No(Refusal::Forgotten));
+    assert_eq!(asked(&mut second, at(60_000), 9), Answer::No(Refusal::DiskLost));
     told(&mut second, at(60_000), "b", 3);
     assert_eq!(second.status().recovering, Some([node("b")].into()));
     drain(&mut second);
@@ -166,7 +166,7 @@ fn one_that_lost_its_disk_is_not_about_to_hear_that_the_leader_is_gone() {
         Output::Send { message: Message { body: Body::Vote { round, .. }, .. }, .. } => Some(*round),
         Output::Send { .. } | Output::Persist(_) | Output::Event(_) => None,
     });
-    let answer = Answer::No(Refusal::Forgotten);
+    let answer = Answer::No(Refusal::DiskLost);
     for from in ["a", "c"] {
         let body = Body::VoteReply { round: round.expect("a question"), to: b.config.me.incarnation, answer };
         let message = Message { incarnation: Incarnation { count: 1, nonce: 3 }, term: Term(1), body };

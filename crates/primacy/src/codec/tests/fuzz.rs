@@ -168,7 +168,7 @@ fn drawn_answer(draw: &mut Draw<'_>) -> Answer {
         2 => Answer::No(No::HearsLeader(name(draw))),
         3 => Answer::No(No::Promised { left: Duration::from_nanos(draw.number()) }),
         4 => Answer::No(No::JustStarted { left: Duration::from_nanos(draw.number()) }),
-        _ => Answer::No(No::Forgotten),
+        _ => Answer::No(No::DiskLost),
     }
 }
 
