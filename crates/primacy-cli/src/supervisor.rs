@@ -15,7 +15,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use primacy::core::{Duration, Instant};
 use primacy::death_notice::DeathNoticeSpec;
 use primacy::{
-    CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, Reason, WorkGuard, clock,
+    CampaignError, Change, ElectionTrigger, Elector, Leadership, Mandate, Observer, Reason, WorkGuard, clock,
 };
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::sync::Mutex;
@@ -350,7 +350,7 @@ impl Supervisor {
             valid_until: valid_until_ns,
             granted: granted.as_nanos(),
         });
-        let evidence = leadership.occasion().map(evidence);
+        let evidence = leadership.trigger().map(evidence);
         self.reporter.tell(&Event::Elected {
             lead,
             valid_for_ms: (valid_until < Instant::NEVER).then(|| milliseconds_to(valid_until)),
@@ -830,13 +830,13 @@ impl Hook {
 }
 
 /// For people.
-const fn evidence(occasion: Occasion) -> &'static str {
-    match occasion {
-        Occasion::Silence => "silence",
-        Occasion::Disconnected => "closed connection",
-        Occasion::Resigned => "resignation",
-        Occasion::Transferred => "transfer",
-        Occasion::Died => "witnessed death",
+const fn evidence(trigger: ElectionTrigger) -> &'static str {
+    match trigger {
+        ElectionTrigger::Silence => "silence",
+        ElectionTrigger::Disconnected => "closed connection",
+        ElectionTrigger::Resigned => "resignation",
+        ElectionTrigger::Transferred => "transfer",
+        ElectionTrigger::Died => "witnessed death",
     }
 }
 

@@ -22,8 +22,8 @@ pub mod time;
 pub use fence::{Fence, FenceError, FencingToken};
 pub use id::{Identity, Incarnation, NodeId};
 pub use protocol::{
-    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Peer, Protocol, Reason,
-    Violation,
+    Command, ElectionTrigger, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Peer, Protocol,
+    Reason, Violation,
 };
 pub use term::{LeaderSequence, Term};
 pub use time::{Drift, Duration, Instant};

@@ -206,7 +206,7 @@ pub enum Event {
 
 /// The trigger of a campaign: the best that the node knew of the end of the leadership before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Occasion {
+pub enum ElectionTrigger {
     /// The leader was not heard, and there was no report.
     Silence,
     /// The leader's last connection was closed; see [`Evidence::Disconnected`].

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use primacy_core::membership;
 use primacy_core::{
-    Command, Duration, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output,
-    Protocol, Reason, Term, display,
+    Command, Duration, ElectionTrigger, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId,
+    Output, Protocol, Reason, Term, display,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -72,7 +72,7 @@ pub(crate) trait Quiescent {
         None
     }
     /// The trigger of this node's campaign, where the election knows it.
-    fn occasion(&self) -> Option<Occasion>;
+    fn trigger(&self) -> Option<ElectionTrigger>;
     /// The time for which others promise their support to this leader, where that is not this node's own lease.
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
         BTreeMap::new()
@@ -287,7 +287,7 @@ fn perform<P: Protocol + Quiescent, W: EffectHandler<P>>(
                 Output::Send { to, message } => effects.send(to, message),
                 Output::Event(event) => {
                     frontend.on_promises(machine.promises());
-                    then = frontend.on_event(now, event, machine.occasion()).or(then);
+                    then = frontend.on_event(now, event, machine.trigger()).or(then);
                 }
             }
         }
@@ -433,17 +433,17 @@ impl Frontend {
     }
 
     /// Passes an event to the application; returns the command for the machine in return.
-    fn on_event(&mut self, now: Instant, event: Event, occasion: Option<Occasion>) -> Option<Command> {
+    fn on_event(&mut self, now: Instant, event: Event, trigger: Option<ElectionTrigger>) -> Option<Command> {
         self.trace(&event);
         self.trace_for_programs(now, &event);
         match event {
             Event::Elected { term, mandate, valid_until } => {
-                tracing::info!(%term, ?mandate, ?occasion, "elected");
+                tracing::info!(%term, ?mandate, ?trigger, "elected");
                 // Nothing of one before is under way, or there would be no new one.
                 self.released();
                 let leader = Leader { identity: self.identity, term };
                 let causes: Weak<dyn EndCauses> = Arc::downgrade(&self.stats) as _;
-                let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion, causes));
+                let cell = Arc::new(Cell::new(leader, mandate, valid_until, trigger, causes));
                 cell.grant(self.granted());
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use primacy_core::{
-    FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Occasion, Reason, Term, Violation,
+    ElectionTrigger, FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Reason, Term, Violation,
 };
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -139,8 +139,8 @@ impl<M: Copy> Leadership<M> {
     /// The trigger of this node's campaign, where the election knows it: among peers. It is information only: with any trigger, the
     /// others have voted.
     #[must_use]
-    pub fn occasion(&self) -> Option<Occasion> {
-        self.held.cell.occasion
+    pub fn trigger(&self) -> Option<ElectionTrigger> {
+        self.held.cell.trigger
     }
 
     /// The time until which this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every renewal,
@@ -374,7 +374,7 @@ impl Drop for Counted {
 pub(crate) struct Cell {
     leader: Leader,
     mandate: Mandate,
-    occasion: Option<Occasion>,
+    trigger: Option<ElectionTrigger>,
     /// The time until which acts are accepted, in nanoseconds of the boot clock; zero from the moment the work must stop.
     accepts_until: AtomicU64,
     guards: AtomicUsize,
@@ -420,13 +420,13 @@ impl Cell {
         leader: Leader,
         mandate: Mandate,
         valid_until: Instant,
-        occasion: Option<Occasion>,
+        trigger: Option<ElectionTrigger>,
         causes: Weak<dyn EndCauses>,
     ) -> Self {
         Self {
             leader,
             mandate,
-            occasion,
+            trigger,
             accepts_until: AtomicU64::new(valid_until.as_nanos()),
             guards: AtomicUsize::new(0),
             sent: AtomicU64::new(0),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use primacy_core::election::lease::{self, Found, Lease, Message, SetError};
-use primacy_core::{Duration, Endpoint, FencingToken, Identity, Input, NodeId, Occasion, Protocol};
+use primacy_core::{Duration, ElectionTrigger, Endpoint, FencingToken, Identity, Input, NodeId, Protocol};
 use primacy_stores::Register;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -181,7 +181,7 @@ impl Quiescent for Lease {
         Self::is_settled(self)
     }
 
-    fn occasion(&self) -> Option<Occasion> {
+    fn trigger(&self) -> Option<ElectionTrigger> {
         None // The record shows who held it, and not how that ended.
     }
 }

@@ -71,8 +71,8 @@ pub use primacy_core::election::Algorithm;
 pub use primacy_core::election::quorum::Safety;
 pub use primacy_core::membership::TooFewMembers;
 pub use primacy_core::{
-    self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, Mandate,
-    NodeId, Occasion, Reason, Term, Violation,
+    self as core, Drift, ElectionTrigger, FencingToken, Identity, Incarnation, Instant, Leader,
+    LeaderSequence, Mandate, NodeId, Reason, Term, Violation,
 };
 #[cfg(feature = "peers")]
 pub use primacy_kv as kv;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{self, Message, RequestFailure, Session, SessionId};
-use primacy_core::{Duration, Endpoint, Identity, Input, NodeId, Occasion, Protocol};
+use primacy_core::{Duration, ElectionTrigger, Endpoint, Identity, Input, NodeId, Protocol};
 use primacy_stores::error_text::shortened;
 use primacy_stores::{SessionError, Sessions};
 use tokio::sync::{Notify, mpsc};
@@ -263,7 +263,7 @@ impl Quiescent for Session {
         Self::is_settled(self)
     }
 
-    fn occasion(&self) -> Option<Occasion> {
+    fn trigger(&self) -> Option<ElectionTrigger> {
         None // The queue shows who is first, and not how the one before went.
     }
 }

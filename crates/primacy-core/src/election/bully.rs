@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use crate::detector::MissedHeartbeats;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::{
-    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Protocol, Reason,
+    Command, ElectionTrigger, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Reason,
 };
 use crate::term::Term;
 use crate::time::{Duration, Instant};
@@ -108,7 +108,7 @@ pub struct Bully {
     yields_until: Instant,
     /// The leader that was lost to silence, which is asked once more.
     lost: Option<NodeId>,
-    occasion: Occasion,
+    trigger: ElectionTrigger,
     told_leader: Option<Leader>,
     outputs: VecDeque<Output<Message, ()>>,
 }
@@ -174,7 +174,7 @@ impl Bully {
             healthy: true,
             yields_until: now,
             lost: None,
-            occasion: Occasion::Silence,
+            trigger: ElectionTrigger::Silence,
             told_leader: None,
             outputs: VecDeque::new(),
         }
@@ -222,7 +222,7 @@ impl Bully {
             (Body::Resigned { term }, Role::Following { leader: Some(known), .. })
                 if *known == (Leader { identity: from, term }) =>
             {
-                self.lose_leader(now, Occasion::Resigned);
+                self.lose_leader(now, ElectionTrigger::Resigned);
             }
             (Body::Resigned { .. }, _) => {} // It was not heard to lead, or does so again.
         }
@@ -238,7 +238,7 @@ impl Bully {
                 if now >= due.after(self.config.answer_timeout) {
                     self.follow(now, leader);
                 } else {
-                    self.lose_leader(now, Occasion::Silence);
+                    self.lose_leader(now, ElectionTrigger::Silence);
                 }
             }
             Role::Electing { until } if now >= until.after(self.config.answer_timeout) => self.elect(now), // Overslept.
@@ -291,7 +291,7 @@ impl Bully {
                     Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => None,
                 };
                 if known.is_some_and(|leader| leader.identity == identity) {
-                    self.lose_leader(now, Occasion::Died);
+                    self.lose_leader(now, ElectionTrigger::Died);
                 }
             }
             Evidence::Disconnected(_) => {} // Its process may live, and then it is heard again.
@@ -384,18 +384,18 @@ impl Bully {
         if matches!(self.role, Role::Leading { .. }) {
             self.tell(Event::Deposed(Reason::HigherTerm(leader.term)));
         }
-        self.occasion = Occasion::Silence;
+        self.trigger = ElectionTrigger::Silence;
         self.follow(now, Some(leader));
         if takes_over {
             self.elect(now);
         }
     }
 
-    fn lose_leader(&mut self, now: Instant, occasion: Occasion) {
-        self.occasion = occasion;
+    fn lose_leader(&mut self, now: Instant, trigger: ElectionTrigger) {
+        self.trigger = trigger;
         self.lost = match &self.role {
             Role::Following { leader: Some(leader), .. }
-                if self.config.sticky && occasion == Occasion::Silence =>
+                if self.config.sticky && trigger == ElectionTrigger::Silence =>
             {
                 Some(leader.identity.node)
             }
@@ -449,8 +449,8 @@ impl Bully {
 
     /// The event that made this node campaign, if it campaigns or leads.
     #[must_use]
-    pub const fn occasion(&self) -> Occasion {
-        self.occasion
+    pub const fn trigger(&self) -> ElectionTrigger {
+        self.trigger
     }
 
     /// The role, for people: `following`, `electing`, `waiting` or `leading`.

@@ -24,7 +24,7 @@ use crate::detector::MissedHeartbeats;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::neighbours::{Direction, Neighbours};
 use crate::protocol::{
-    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Protocol, Reason,
+    Command, ElectionTrigger, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Reason,
 };
 use crate::term::Term;
 use crate::time::{Duration, Instant};
@@ -167,7 +167,7 @@ pub struct OnARing<P: Probing> {
     healthy: bool,
     /// The time before which it does not campaign: it has just resigned, or was only just told to campaign.
     yields_until: Instant,
-    occasion: Occasion,
+    trigger: ElectionTrigger,
     told_leader: Option<Leader>,
     outputs: VecDeque<Output<Message<P::Probe>, ()>>,
 }
@@ -246,7 +246,7 @@ impl<P: Probing> OnARing<P> {
             campaigning: false,
             healthy: true,
             yields_until: now,
-            occasion: Occasion::Silence,
+            trigger: ElectionTrigger::Silence,
             told_leader: None,
             outputs: VecDeque::new(),
         }
@@ -333,7 +333,7 @@ impl<P: Probing> OnARing<P> {
                 if now >= due.after(self.config.hop_timeout) {
                     self.follow(now, leader, beat);
                 } else {
-                    self.lose_leader(now, Occasion::Silence);
+                    self.lose_leader(now, ElectionTrigger::Silence);
                 }
             }
             Role::Electing { until, .. } if now >= *until => self.elect(now),
@@ -382,7 +382,7 @@ impl<P: Probing> OnARing<P> {
             (Evidence::Died(identity), Role::Following { leader: Some(leader), .. })
                 if leader.identity == identity =>
             {
-                self.lose_leader(now, Occasion::Died);
+                self.lose_leader(now, ElectionTrigger::Died);
             }
             (Evidence::Died(_), _) => {} // Not the leader.
             // It is skipped until it is heard again; but it may live, and lead.
@@ -483,7 +483,7 @@ impl<P: Probing> OnARing<P> {
         if matches!(self.role, Role::Leading { .. }) {
             self.tell(Event::Deposed(Reason::HigherTerm(leader.term)));
         }
-        self.occasion = Occasion::Silence;
+        self.trigger = ElectionTrigger::Silence;
         self.follow(now, Some(leader), beat);
         if takes_over {
             self.elect(now);
@@ -496,12 +496,12 @@ impl<P: Probing> OnARing<P> {
         }
         self.pass_on(now, hops, |hops| Body::Resigned { leader, hops });
         if matches!(&self.role, Role::Following { leader: Some(known), .. } if *known == leader) {
-            self.lose_leader(now, Occasion::Resigned);
+            self.lose_leader(now, ElectionTrigger::Resigned);
         }
     }
 
-    fn lose_leader(&mut self, now: Instant, occasion: Occasion) {
-        self.occasion = occasion;
+    fn lose_leader(&mut self, now: Instant, trigger: ElectionTrigger) {
+        self.trigger = trigger;
         self.follow(now, None, 0);
         if self.may_stand(now) {
             self.elect(now);
@@ -609,8 +609,8 @@ impl<P: Probing> OnARing<P> {
 
     /// The event that made this node campaign, if it campaigns or leads.
     #[must_use]
-    pub const fn occasion(&self) -> Occasion {
-        self.occasion
+    pub const fn trigger(&self) -> ElectionTrigger {
+        self.trigger
     }
 
     /// The role, for people: `following`, `electing` or `leading`.

@@ -47,8 +47,8 @@ pub use crate::hard_state::{DiskState, HardState, TERM_MAX};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority::{self, Outcome};
 use crate::protocol::{
-    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Peer, Protocol, Reason,
-    Violation,
+    Command, ElectionTrigger, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Peer, Protocol,
+    Reason, Violation,
 };
 use crate::rng::Rng;
 use crate::term::Term;
@@ -94,7 +94,7 @@ pub struct Quorum {
     /// The leader that is known to be gone, until there is another.
     gone: Option<DepartedLeader>,
     /// The way the last leadership that this node knew has ended, as far as it knows.
-    occasion: Occasion,
+    trigger: ElectionTrigger,
     /// The time of the next campaign, while no leader is heard.
     stand_at: Instant,
     /// The number of elections lost as a candidate since there was a leader.
@@ -233,7 +233,7 @@ impl Quorum {
             known,
             leave: None,
             gone: None,
-            occasion: Occasion::Silence,
+            trigger: ElectionTrigger::Silence,
             stand_at,
             lost_elections: 0,
             round: Round(0),
@@ -350,7 +350,7 @@ impl Quorum {
                 // The leader is not heard any more, and that is all: the promise to it stands until it ends.
                 if self.hears().is_some_and(|leader| leader.identity.node == node) {
                     self.role = Role::Follower { leader: None };
-                    self.occasion = Occasion::Disconnected;
+                    self.trigger = ElectionTrigger::Disconnected;
                     self.stand_in_order(self.promise_end(now), node);
                 }
                 if let Role::Leader(lead) = &mut self.role {
@@ -394,12 +394,12 @@ impl Quorum {
             }
         }
         self.connected.retain(|_, peer| peer.identity != identity);
-        self.release(now, identity, TERM_MAX, Occasion::Died);
+        self.release(now, identity, TERM_MAX, ElectionTrigger::Died);
     }
 
     /// Ends the leadership of that incarnation in this term and lower ones: it is not heard, and no promise to it
     /// binds.
-    fn release(&mut self, now: Instant, leader: Identity, term: Term, occasion: Occasion) {
+    fn release(&mut self, now: Instant, leader: Identity, term: Term, trigger: ElectionTrigger) {
         let promised = self.promise.filter(|promise| promise.to == leader && promise.term <= term);
         if promised.is_some() {
             self.promise = None;
@@ -411,7 +411,7 @@ impl Quorum {
         let led = promised.map(|promise| promise.term).max(heard.map(|known| known.term));
         let Some(term) = led else { return };
         self.gone = Some(DepartedLeader { leader: leader.node, term, tries: 0 });
-        self.occasion = occasion;
+        self.trigger = trigger;
         if matches!(self.role, Role::Follower { leader: None }) {
             self.stand_in_order(now, leader.node);
         }
@@ -429,7 +429,7 @@ impl Quorum {
     /// order asks for votes at once, but only for the term after that leader's: a successor leads in that term or above
     /// it and is not disturbed. So it does this once.
     fn stand(&mut self, now: Instant) {
-        let is_first = |gone| self.occasion == Occasion::Transferred || self.place(gone) == 0;
+        let is_first = |gone| self.trigger == ElectionTrigger::Transferred || self.place(gone) == 0;
         let is_sure = self.gone.is_some_and(|gone| gone.term == self.hard.term && is_first(gone.leader));
         if is_sure || !self.config.pre_vote {
             return self.become_candidate(now);
@@ -718,7 +718,7 @@ impl Quorum {
     fn follow(&mut self, now: Instant, leader: Leader) {
         let detector = MissedHeartbeats::new(self.config.heartbeat_interval, self.config.miss_count, now);
         self.role = Role::Follower { leader: Some(Following { leader, detector }) };
-        self.occasion = Occasion::Silence; // Until more is known than that.
+        self.trigger = ElectionTrigger::Silence; // Until more is known than that.
         self.settle();
         // A promise to an earlier leader may still run. It has done its work: the new leader has a vote from each
         // majority that the earlier one could rest on, and that voter's promise had ended.

@@ -42,7 +42,8 @@ use crate::hard_state::{DiskState, HardState, TERM_MAX, TermReports};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority;
 use crate::protocol::{
-    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Protocol, Reason, Violation,
+    Command, ElectionTrigger, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Reason,
+    Violation,
 };
 use crate::rng::Rng;
 use crate::term::{LeaderSequence, Term};
@@ -106,7 +107,7 @@ pub struct Ranked {
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// The ballots that the others have reported to this process, while this server knows that it has lost its disk.
     reports: TermReports,
-    occasion: Occasion,
+    trigger: ElectionTrigger,
     told_leader: Option<Leader>,
     rng: Rng,
     outputs: VecDeque<Output<Message, HardState>>,
@@ -236,7 +237,7 @@ impl Ranked {
             connected: BTreeMap::new(),
             dead: BTreeMap::new(),
             reports: TermReports::default(),
-            occasion: Occasion::Silence,
+            trigger: ElectionTrigger::Silence,
             told_leader: None,
             rng,
             outputs: VecDeque::new(),
@@ -351,7 +352,7 @@ impl Ranked {
                 self.vote_if_all_have_claimed(now);
                 // It may be alive, and the others hear it; then their answers end this round, and nothing changes.
                 if self.follows().is_some_and(|leader| leader.identity.node == node) {
-                    self.lose_leader(now, Occasion::Disconnected);
+                    self.lose_leader(now, ElectionTrigger::Disconnected);
                 }
             }
             Evidence::Died(identity) => self.on_died(now, identity),
@@ -681,7 +682,7 @@ impl Ranked {
         if let Candidate::Leader(lead) = &self.candidate {
             self.works_until = self.works_until.max(lead.valid_until);
             self.candidate = Candidate::Follower;
-            self.occasion = Occasion::Silence;
+            self.trigger = ElectionTrigger::Silence;
             self.tell(Event::Deposed(reason));
         }
     }
@@ -702,7 +703,10 @@ impl Ranked {
         self.step_down(Reason::HigherTerm(term));
         if is_over {
             let to_this = successor == Some(self.config.me.node);
-            self.lose_leader(now, if to_this { Occasion::Transferred } else { Occasion::Resigned });
+            self.lose_leader(
+                now,
+                if to_this { ElectionTrigger::Transferred } else { ElectionTrigger::Resigned },
+            );
         }
     }
 
@@ -725,14 +729,14 @@ impl Ranked {
             self.vote_if_all_have_claimed(now);
         }
         if self.follows().is_some_and(|leader| leader.identity == identity) {
-            self.lose_leader(now, Occasion::Died);
+            self.lose_leader(now, ElectionTrigger::Died);
         }
     }
 
     /// Begins a round at once, because the leader is known to be gone, or not to be heard.
-    fn lose_leader(&mut self, now: Instant, occasion: Occasion) {
+    fn lose_leader(&mut self, now: Instant, trigger: ElectionTrigger) {
         self.forget_leader(now);
-        self.occasion = occasion;
+        self.trigger = trigger;
         self.elect(now);
     }
 
@@ -755,7 +759,7 @@ impl Ranked {
         if leader == self.config.me {
             self.elector = Elector::Watching { leader: None, until: Instant::NEVER };
         } else {
-            self.occasion = Occasion::Silence;
+            self.trigger = ElectionTrigger::Silence;
         }
     }
 

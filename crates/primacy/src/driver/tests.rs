@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use primacy_core::{Evidence, FencingToken, Incarnation, Occasion};
+use primacy_core::{ElectionTrigger, Evidence, FencingToken, Incarnation};
 
 use super::*;
 use crate::config::Venue;
@@ -56,7 +56,7 @@ impl Quiescent for Machine {
         true
     }
 
-    fn occasion(&self) -> Option<Occasion> {
+    fn trigger(&self) -> Option<ElectionTrigger> {
         None
     }
 }

@@ -13,7 +13,7 @@ use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
 use primacy_core::membership;
 use primacy_core::{
-    Duration, Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term,
+    Duration, ElectionTrigger, Endpoint, Identity, Incarnation, Input, Instant, NodeId, Protocol, Term,
 };
 
 use super::PeersAndStore;
@@ -141,8 +141,8 @@ impl Quiescent for Quorum {
         Self::promises(self)
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(Self::trigger(self))
     }
 }
 
@@ -198,8 +198,8 @@ impl Quiescent for Ranked {
         true // As in a quorum: votes for one that does not stand make no leader.
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(Self::trigger(self))
     }
 }
 
@@ -242,8 +242,8 @@ impl Quiescent for Bully {
         true // Nobody leads who does not campaign.
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(Self::trigger(self))
     }
 }
 
@@ -313,8 +313,8 @@ impl<A: Probing> Quiescent for OnARing<A> {
         true // Nobody leads who does not campaign.
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(Self::trigger(self))
     }
 }
 
@@ -357,8 +357,8 @@ impl Quiescent for Seniority {
         self.stopped().map(ToString::to_string)
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(Self::trigger(self))
     }
 }
 
@@ -473,8 +473,8 @@ impl<N: Protocol<Durable = ()> + Quiescent> Quiescent for Confirmed<N, Quorum> {
         self.nomination().cluster()
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(self.confirmation().occasion())
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(self.confirmation().trigger())
     }
 
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
@@ -543,7 +543,7 @@ impl<N: Protocol<Durable = ()> + Quiescent> Quiescent for Confirmed<N, Lease> {
         self.nomination().cluster()
     }
 
-    fn occasion(&self) -> Option<Occasion> {
+    fn trigger(&self) -> Option<ElectionTrigger> {
         None // The record shows who held it, and not how that ended.
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use primacy_core::election::quorum::{DiskState, Quorum};
 use primacy_core::hard_state::Durability;
-use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
+use primacy_core::{Duration, ElectionTrigger, Endpoint, Input, Instant, LeaderSequence, NodeId};
 use primacy_kv::command::Outcome;
 use primacy_kv::machine::clients::Ticket;
 use primacy_kv::machine::{self, Answer, Ask, Durable, Message};
@@ -590,8 +590,8 @@ impl Quiescent for Metadata {
         self.election().is_settled()
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(self.election().occasion())
+    fn trigger(&self) -> Option<ElectionTrigger> {
+        Some(self.election().trigger())
     }
 
     fn promises(&self) -> BTreeMap<NodeId, Duration> {

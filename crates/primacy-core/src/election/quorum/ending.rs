@@ -3,7 +3,7 @@
 use super::{Body, Leave, Quorum, Role};
 use crate::hard_state::TERM_MAX;
 use crate::id::{Identity, NodeId};
-use crate::protocol::{Event, Occasion, Reason};
+use crate::protocol::{ElectionTrigger, Event, Reason};
 use crate::term::Term;
 use crate::time::Instant;
 
@@ -74,7 +74,7 @@ impl Quorum {
             self.works_until = self.works_until.max(until);
             self.tell(Event::Deposed(reason));
         }
-        self.occasion = Occasion::Silence;
+        self.trigger = ElectionTrigger::Silence;
         self.role = Role::Follower { leader: None };
     }
 
@@ -111,7 +111,7 @@ impl Quorum {
             return; // Another leads already, or this node stands.
         }
         if successor == Some(self.config.me.node) {
-            self.occasion = Occasion::Transferred;
+            self.trigger = ElectionTrigger::Transferred;
             self.stand_at = now;
             if self.may_stand() && now >= self.silent_until {
                 self.stand(now);
@@ -125,7 +125,7 @@ impl Quorum {
     pub(super) fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
         let own = |leave: &Leave| leave.leader == self.config.me;
         let Some(leave) = leave.filter(|leave| !own(leave) && leave.term <= TERM_MAX) else { return };
-        self.release(now, leave.leader, leave.term, Occasion::Resigned);
+        self.release(now, leave.leader, leave.term, ElectionTrigger::Resigned);
         if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
             self.leave = Some(leave);
         }

@@ -21,7 +21,7 @@ impl Finite for Quorum {
             known: _,
             leave: _,
             gone: _,
-            occasion: _,
+            trigger: _,
             stand_at,
             lost_elections: _,
             round: _,

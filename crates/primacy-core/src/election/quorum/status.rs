@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{HardState, Quorum, Refusal, Role};
 use crate::id::{Identity, NodeId};
-use crate::protocol::{Leader, Occasion};
+use crate::protocol::{ElectionTrigger, Leader};
 use crate::time::{Duration, Instant};
 
 /// The state of a node, for people and for judges.
@@ -46,8 +46,8 @@ pub struct Status {
 impl Quorum {
     /// The event that made this node campaign, if it campaigns or leads.
     #[must_use]
-    pub const fn occasion(&self) -> Occasion {
-        self.occasion
+    pub const fn trigger(&self) -> ElectionTrigger {
+        self.trigger
     }
 
     /// The durations of the others' promises where they differ from this node's own, while it leads; empty otherwise.

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Elector, Lead, Ranked};
 use crate::finite::{Finite, Use};
-use crate::protocol::Occasion;
+use crate::protocol::ElectionTrigger;
 use crate::rng::Rng;
 use crate::term::Term;
 use crate::time::Instant;
@@ -39,7 +39,7 @@ impl Finite for Ranked {
             connected: _,
             dead: _,
             reports: _,
-            occasion: _,
+            trigger: _,
             told_leader: _,
             rng: _,
             outputs: _,
@@ -69,7 +69,7 @@ impl Finite for Ranked {
 
     fn simplify(&mut self) {
         self.hearsay.clear(); // It lengthens a wait, and a search lets every wait be short or long.
-        self.occasion = Occasion::Silence; // For people.
+        self.trigger = ElectionTrigger::Silence; // For people.
         self.proposed = Term(0); // It is told to those who have lost their disk, and a search has none.
         self.rng = Rng::new(DRAWS_NOTHING);
         // The number of doublings of the gathering time, which ends where it changes nothing any more.

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use super::{Candidate, Elector, Ranked};
 use crate::hard_state::HardState;
 use crate::id::NodeId;
-use crate::protocol::{Leader, Occasion};
+use crate::protocol::{ElectionTrigger, Leader};
 use crate::term::{LeaderSequence, Term};
 use crate::time::Instant;
 
@@ -45,8 +45,8 @@ pub struct Status {
 impl Ranked {
     /// The event that made this server campaign, if it campaigns or leads.
     #[must_use]
-    pub const fn occasion(&self) -> Occasion {
-        self.occasion
+    pub const fn trigger(&self) -> ElectionTrigger {
+        self.trigger
     }
 
     /// The state that the leader has announced last, and the number of the message; a leader's own while it leads.

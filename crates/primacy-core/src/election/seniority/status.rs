@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use super::{Membership, Refusal, Seniority, Stopped};
 use crate::id::NodeId;
 use crate::membership::{TooFewMembers, View};
-use crate::protocol::{Leader, Occasion};
+use crate::protocol::{ElectionTrigger, Leader};
 use crate::term::Term;
 
 /// The state of a node, for people and for judges.
@@ -81,8 +81,8 @@ impl Seniority {
 
     /// The event that made this node campaign: it takes over where the oldest is not there any more.
     #[must_use]
-    pub const fn occasion(&self) -> Occasion {
-        Occasion::Silence
+    pub const fn trigger(&self) -> ElectionTrigger {
+        ElectionTrigger::Silence
     }
 
     /// The state of this node.
