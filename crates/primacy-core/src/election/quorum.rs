@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 pub use self::config::{Config, Safety};
-pub use self::message::{Answer, Body, Leave, Message, Refusal, Round};
+pub use self::message::{Answer, Body, Message, Refusal, Resignation, Round};
 pub use self::status::Status;
 use crate::detector::MissedHeartbeats;
 use crate::fence::FencingToken;
@@ -90,7 +90,7 @@ pub struct Quorum {
     /// configuration it voted under, so it must hear from all of them.
     known: BTreeSet<NodeId>,
     /// The latest resignation heard of, passed on to voters that may not have heard it.
-    leave: Option<Leave>,
+    resignation: Option<Resignation>,
     /// The leader that is known to be gone, until there is another.
     gone: Option<DepartedLeader>,
     /// The way the last leadership that this node knew has ended, as far as it knows.
@@ -231,7 +231,7 @@ impl Quorum {
             works_until: now,
             reports: TermReports::default(),
             known,
-            leave: None,
+            resignation: None,
             gone: None,
             trigger: ElectionTrigger::Silence,
             stand_at,
@@ -259,8 +259,8 @@ impl Quorum {
         let from = Identity::new(from, message.incarnation);
         let term = message.term;
         match message.body {
-            Body::PreVote { round, leave } => self.on_pre_vote(now, from, term, round, leave),
-            Body::Vote { round, leave } => self.on_vote(now, from, term, round, leave),
+            Body::PreVote { round, resignation } => self.on_pre_vote(now, from, term, round, resignation),
+            Body::Vote { round, resignation } => self.on_vote(now, from, term, round, resignation),
             Body::Heartbeat { round } => self.on_heartbeat(now, from, term, round),
             Body::Resigned { successor } => self.on_resigned(now, from, term, successor),
             // An answer to an earlier incarnation is none to this one.
@@ -437,7 +437,7 @@ impl Quorum {
         let poll = self.new_poll(now);
         let round = poll.round;
         self.role = Role::PreCandidate(poll);
-        self.send_all(Body::PreVote { round, leave: self.leave });
+        self.send_all(Body::PreVote { round, resignation: self.resignation });
         let answer = self.would_grant(now, self.config.me, self.hard.term.next());
         self.count_pre_vote(now, self.config.me.node, answer);
     }
@@ -456,7 +456,7 @@ impl Quorum {
         self.hard.term = self.hard.term.next();
         // The request may leave before the own vote is on disk: no reply is handled before it is, and if this process
         // dies in between, its next incarnation is another candidate, for which these votes do not count.
-        self.send_all(Body::Vote { round, leave: self.leave });
+        self.send_all(Body::Vote { round, resignation: self.resignation });
         self.persist(HardState { voted_for: Some(self.config.me), ..self.hard });
         self.count_votes(now);
     }
@@ -615,8 +615,15 @@ impl Quorum {
 
     // ── voting ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn on_pre_vote(&mut self, now: Instant, from: Identity, term: Term, round: Round, leave: Option<Leave>) {
-        self.learn_leave(now, leave);
+    fn on_pre_vote(
+        &mut self,
+        now: Instant,
+        from: Identity,
+        term: Term,
+        round: Round,
+        resignation: Option<Resignation>,
+    ) {
+        self.learn_resignation(now, resignation);
         let answer = self.would_grant(now, from, term.next());
         self.send(from.node, Body::PreVoteReply { round, to: from.incarnation, answer });
     }
@@ -644,8 +651,15 @@ impl Quorum {
         Some(Refusal::Promised { left: promise.until.since(now) })
     }
 
-    fn on_vote(&mut self, now: Instant, from: Identity, term: Term, round: Round, leave: Option<Leave>) {
-        self.learn_leave(now, leave);
+    fn on_vote(
+        &mut self,
+        now: Instant,
+        from: Identity,
+        term: Term,
+        round: Round,
+        resignation: Option<Resignation>,
+    ) {
+        self.learn_resignation(now, resignation);
         let same_vote = term == self.hard.term && self.hard.voted_for == Some(from);
         let answer = match self.bound_to_another(now, from) {
             // The term is not taken over either: otherwise votes gathered on the strength of old pre-votes would unseat
@@ -688,7 +702,7 @@ impl Quorum {
     }
 
     fn on_heartbeat(&mut self, now: Instant, from: Identity, term: Term, round: Round) {
-        if self.leave.is_some_and(|leave| term <= leave.term) {
+        if self.resignation.is_some_and(|resignation| term <= resignation.term) {
             return; // Whoever led then has resigned for good; this came late.
         }
         if self.has_forgotten() {
@@ -789,7 +803,7 @@ impl Quorum {
     /// Clears the state of the election that has ended, because there is a leader.
     fn settle(&mut self) {
         self.refusals.clear();
-        self.leave = None;
+        self.resignation = None;
         self.gone = None;
         self.lost_elections = 0;
     }

@@ -357,7 +357,7 @@ fn who_asks_for_votes_by_voters_of_a_term_that_no_honest_node_has_is_not_heard()
     let number = LeaderSequence::first(Term(TERM_MAX.0 + 1));
     let (voters, term) =
         (Arc::new(Voters { number, members }), Term(cluster.nodes[voter].election().term().0 + 1));
-    let body = quorum::Body::PreVote { round: Round(1), leave: None };
+    let body = quorum::Body::PreVote { round: Round(1), resignation: None };
     let message = quorum::Message { incarnation: from.incarnation, term, body };
     let message = Message::Election { message, voters: Some(voters) };
     cluster.tell(voter, Input::Message { from: Endpoint::Node(from.node), message });

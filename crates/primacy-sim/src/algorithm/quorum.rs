@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use primacy_core::election::quorum::{
-    Answer, Body, Config, DiskState, HardState, Leave, Message, Quorum as Machine, Refusal, Safety,
+    Answer, Body, Config, DiskState, HardState, Message, Quorum as Machine, Refusal, Resignation, Safety,
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
@@ -190,8 +190,12 @@ impl Algorithm for Quorum {
         let term = message.term;
         let kind = Self::kind(message);
         match message.body {
-            Body::PreVote { leave, .. } => format!("{kind} for term {}{}", term.next(), leave_text(leave)),
-            Body::Vote { leave, .. } => format!("{kind} for term {term}{}", leave_text(leave)),
+            Body::PreVote { resignation, .. } => {
+                format!("{kind} for term {}{}", term.next(), resignation_text(resignation))
+            }
+            Body::Vote { resignation, .. } => {
+                format!("{kind} for term {term}{}", resignation_text(resignation))
+            }
             Body::PreVoteReply { answer, .. } | Body::VoteReply { answer, .. } => {
                 format!("{kind} {} (its term {term})", answer_text(answer))
             }
@@ -249,7 +253,7 @@ impl Algorithm for Quorum {
                 Refusal::DiskLost => "vote refused: lost its disk",
             }),
             Body::VoteReply { answer: Answer::Yes, .. } => Some("vote given"),
-            Body::PreVote { leave: Some(_), .. } | Body::Vote { leave: Some(_), .. } => {
+            Body::PreVote { resignation: Some(_), .. } | Body::Vote { resignation: Some(_), .. } => {
                 Some("resignation passed on")
             }
             Body::HeartbeatReply { promise: Duration::ZERO, .. } => {
@@ -257,8 +261,10 @@ impl Algorithm for Quorum {
             }
             Body::Resigned { successor: Some(_) } => Some("resigned for a successor"),
             Body::Resigned { successor: None } => Some("resigned"),
-            Body::PreVoteReply { answer: Answer::Yes, .. } | Body::PreVote { leave: None, .. } => None,
-            Body::Vote { leave: None, .. } | Body::Heartbeat { .. } | Body::HeartbeatReply { .. } => None,
+            Body::PreVoteReply { answer: Answer::Yes, .. } | Body::PreVote { resignation: None, .. } => None,
+            Body::Vote { resignation: None, .. } | Body::Heartbeat { .. } | Body::HeartbeatReply { .. } => {
+                None
+            }
         }
     }
 
@@ -356,6 +362,8 @@ fn millis(duration: Duration) -> String {
     Duration::from_millis(duration.as_millis()).to_string()
 }
 
-fn leave_text(leave: Option<Leave>) -> String {
-    leave.map_or_else(String::new, |leave| format!(" ({} left in term {})", leave.leader.node, leave.term))
+fn resignation_text(resignation: Option<Resignation>) -> String {
+    resignation.map_or_else(String::new, |resignation| {
+        format!(" ({} left in term {})", resignation.leader.node, resignation.term)
+    })
 }

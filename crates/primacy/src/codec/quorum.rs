@@ -1,6 +1,6 @@
 //! The messages of a [`quorum`](primacy_core::election::quorum) election, as bytes.
 
-use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No, Round};
+use primacy_core::election::quorum::{Answer, Body, Message, Refusal as No, Resignation, Round};
 use primacy_core::{Duration, Incarnation, Term};
 
 use super::{DecodeError, parse_node, wire as shared};
@@ -41,11 +41,11 @@ pub(in crate::codec) mod wire {
         #[prost(uint64, tag = "1")]
         pub(in crate::codec) round: u64,
         #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) leave: Option<Leave>,
+        pub(in crate::codec) resignation: Option<Resignation>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Leave {
+    pub(in crate::codec) struct Resignation {
         #[prost(message, optional, tag = "1")]
         pub(in crate::codec) leader: Option<Identity>,
         #[prost(uint64, tag = "2")]
@@ -103,9 +103,9 @@ pub(in crate::codec) mod wire {
 
 impl From<&Message> for wire::Message {
     fn from(message: &Message) -> Self {
-        let question = |round: Round, leave: Option<Leave>| wire::Question {
+        let question = |round: Round, resignation: Option<Resignation>| wire::Question {
             round: round.0,
-            leave: leave.map(Into::into),
+            resignation: resignation.map(Into::into),
         };
         let reply = |round: Round, to: Incarnation, answer: Answer| wire::Reply {
             round: round.0,
@@ -113,9 +113,9 @@ impl From<&Message> for wire::Message {
             answer: Some(answer.into()),
         };
         let body = match message.body {
-            Body::PreVote { round, leave } => wire::Body::PreVote(question(round, leave)),
+            Body::PreVote { round, resignation } => wire::Body::PreVote(question(round, resignation)),
             Body::PreVoteReply { round, to, answer } => wire::Body::PreVoteReply(reply(round, to, answer)),
-            Body::Vote { round, leave } => wire::Body::Vote(question(round, leave)),
+            Body::Vote { round, resignation } => wire::Body::Vote(question(round, resignation)),
             Body::VoteReply { round, to, answer } => wire::Body::VoteReply(reply(round, to, answer)),
             Body::Heartbeat { round } => wire::Body::Heartbeat(wire::Heartbeat { round: round.0 }),
             Body::HeartbeatReply { round, to, promise } => wire::Body::HeartbeatReply(wire::HeartbeatReply {
@@ -138,16 +138,16 @@ impl TryFrom<wire::Message> for Message {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("message.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
             wire::Body::PreVote(question) => {
-                let (round, leave) = question.parse()?;
-                Body::PreVote { round, leave }
+                let (round, resignation) = question.parse()?;
+                Body::PreVote { round, resignation }
             }
             wire::Body::PreVoteReply(reply) => {
                 let (round, to, answer) = reply.parse()?;
                 Body::PreVoteReply { round, to, answer }
             }
             wire::Body::Vote(question) => {
-                let (round, leave) = question.parse()?;
-                Body::Vote { round, leave }
+                let (round, resignation) = question.parse()?;
+                Body::Vote { round, resignation }
             }
             wire::Body::VoteReply(reply) => {
                 let (round, to, answer) = reply.parse()?;
@@ -171,7 +171,9 @@ impl TryFrom<wire::Message> for Message {
 /// The highest term that a message names.
 pub(super) fn highest_term(message: &Message) -> Term {
     let passed_on = match message.body {
-        Body::PreVote { leave, .. } | Body::Vote { leave, .. } => leave.map(|leave| leave.term),
+        Body::PreVote { resignation, .. } | Body::Vote { resignation, .. } => {
+            resignation.map(|resignation| resignation.term)
+        }
         Body::PreVoteReply { .. }
         | Body::VoteReply { .. }
         | Body::Heartbeat { .. }
@@ -182,8 +184,8 @@ pub(super) fn highest_term(message: &Message) -> Term {
 }
 
 impl wire::Question {
-    fn parse(self) -> Result<(Round, Option<Leave>), DecodeError> {
-        Ok((Round(self.round), self.leave.map(TryInto::try_into).transpose()?))
+    fn parse(self) -> Result<(Round, Option<Resignation>), DecodeError> {
+        Ok((Round(self.round), self.resignation.map(TryInto::try_into).transpose()?))
     }
 }
 
@@ -195,17 +197,17 @@ impl wire::Reply {
     }
 }
 
-impl From<Leave> for wire::Leave {
-    fn from(leave: Leave) -> Self {
-        Self { leader: Some((&leave.leader).into()), term: leave.term.0 }
+impl From<Resignation> for wire::Resignation {
+    fn from(resignation: Resignation) -> Self {
+        Self { leader: Some((&resignation.leader).into()), term: resignation.term.0 }
     }
 }
 
-impl TryFrom<wire::Leave> for Leave {
+impl TryFrom<wire::Resignation> for Resignation {
     type Error = DecodeError;
-    fn try_from(leave: wire::Leave) -> Result<Self, DecodeError> {
-        let leader = leave.leader.ok_or(DecodeError::Missing("leave.leader"))?.try_into()?;
-        Ok(Self { leader, term: Term(leave.term) })
+    fn try_from(resignation: wire::Resignation) -> Result<Self, DecodeError> {
+        let leader = resignation.leader.ok_or(DecodeError::Missing("resignation.leader"))?.try_into()?;
+        Ok(Self { leader, term: Term(resignation.term) })
     }
 }
 

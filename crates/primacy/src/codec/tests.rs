@@ -5,7 +5,7 @@ mod metadata;
 mod others;
 
 use primacy_core::Duration;
-use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No, Round};
+use primacy_core::election::quorum::{Answer, Body, Message, Refusal as No, Resignation, Round};
 use primacy_core::rng::Rng;
 
 use super::*;
@@ -22,7 +22,7 @@ fn message(body: Body) -> Frame {
 /// Every frame there is, each with the bytes that it has on the wire, after its length.
 fn golden() -> Vec<(Frame, &'static str)> {
     let (round, to) = (Round(5), Incarnation { count: 1, nonce: 2 });
-    let leave = Some(Leave { leader: Identity::new(node("b"), to), term: Term(4) });
+    let resignation = Some(Resignation { leader: Identity::new(node("b"), to), term: Term(4) });
     let reply = |answer| message(Body::VoteReply { round, to, answer });
     let left = Duration::from_nanos(1000);
     let mut frames = vec![
@@ -46,9 +46,9 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (Frame::DiedHeard(Identity::new(node("a"), to)), DIED_HEARD),
         (Frame::Readmitted(Term(300)), READMITTED),
         (Frame::Lost, LOST),
-        (message(Body::PreVote { round, leave }), PRE_VOTE),
+        (message(Body::PreVote { round, resignation }), PRE_VOTE),
         (message(Body::PreVoteReply { round, to, answer: Answer::Yes }), PRE_VOTE_REPLY),
-        (message(Body::Vote { round, leave: None }), VOTE),
+        (message(Body::Vote { round, resignation: None }), VOTE),
         (message(Body::Heartbeat { round }), HEARTBEAT),
         (message(Body::HeartbeatReply { round, to, promise: left }), HEARTBEAT_REPLY),
         (message(Body::Resigned { successor: None }), RESIGNED),

@@ -9,7 +9,7 @@ mod versions;
 use std::cell::Cell;
 use std::time::Duration as StdDuration;
 
-use primacy_core::election::quorum::{Body, Leave, Message, Round, Safety};
+use primacy_core::election::quorum::{Body, Message, Resignation, Round, Safety};
 use primacy_core::election::{Algorithm, ranked};
 use primacy_core::{Duration, Identity, Incarnation, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -645,8 +645,8 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
         let reach = 1 << 32;
         let at = |term| Message { term: Term(term), ..heartbeat(&me, term) };
         let passing_on = |term| {
-            let leave = Some(Leave { leader: me.identity, term: Term(term) });
-            Message { body: Body::PreVote { round: Round(1), leave }, ..at(1) }
+            let resignation = Some(Resignation { leader: me.identity, term: Term(term) });
+            Message { body: Body::PreVote { round: Round(1), resignation }, ..at(1) }
         };
         for message in [at(u64::MAX / 2), at(reach + 1), passing_on(reach + 1)] {
             b.say(Frame::Message(Word::Quorum(message))).await;

@@ -109,14 +109,14 @@ fn agrees(known: &quorum::Quorum, asked: quorum::Body) -> Option<quorum::Message
 }
 
 fn confirms(rng: &mut Rng, known: &quorum::Quorum) -> quorum::Message {
-    use quorum::{Answer, Body, Leave, Refusal, Round};
+    use quorum::{Answer, Body, Refusal, Resignation, Round};
     let round = Round(rng.mostly_small());
     let (to, node) = (drawn_life(rng), node(rng.one_of(&["a", "b", "c", "stranger"])));
     let left = rng.number();
     let left = rng.one_of(&[Duration::from_secs(1), Duration::from_nanos(left)]);
     let leader = Identity::new(node, drawn_life(rng));
-    let led = Leave { leader, term: Term(rng.mostly_small()) };
-    let leave = rng.one_of(&[None, None, Some(led)]);
+    let led = Resignation { leader, term: Term(rng.mostly_small()) };
+    let resignation = rng.one_of(&[None, None, Some(led)]);
     let answer = rng.one_of(&[
         Answer::Yes,
         Answer::Yes,
@@ -128,9 +128,9 @@ fn confirms(rng: &mut Rng, known: &quorum::Quorum) -> quorum::Message {
     ]);
     let successor = rng.one_of(&[None, Some(node)]);
     let body = rng.one_of(&[
-        Body::PreVote { round, leave },
+        Body::PreVote { round, resignation },
         Body::PreVoteReply { round, to, answer },
-        Body::Vote { round, leave },
+        Body::Vote { round, resignation },
         Body::VoteReply { round, to, answer },
         Body::Heartbeat { round },
         Body::HeartbeatReply { round, to, promise: left },

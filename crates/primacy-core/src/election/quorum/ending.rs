@@ -1,6 +1,6 @@
 //! The end of a leadership in a [quorum election](super): by resignation, by expiry, or by a message of a peer.
 
-use super::{Body, Leave, Quorum, Role};
+use super::{Body, Quorum, Resignation, Role};
 use crate::hard_state::TERM_MAX;
 use crate::id::{Identity, NodeId};
 use crate::protocol::{ElectionTrigger, Event, Reason};
@@ -44,7 +44,8 @@ impl Quorum {
 
     /// Gives up the lead for good, and only then tells the others that they need not wait for its end.
     pub(super) fn give_up(&mut self, now: Instant, reason: Reason) {
-        let (leave, earlier) = (Leave { leader: self.config.me, term: self.hard.term }, self.works_until);
+        let (resignation, earlier) =
+            (Resignation { leader: self.config.me, term: self.hard.term }, self.works_until);
         self.step_down(reason);
         self.works_until = earlier; // The work of this leadership has ended.
         self.shorten_promise_to_itself(now);
@@ -53,7 +54,7 @@ impl Quorum {
             // themselves.
             return self.stand_after_random_wait(now.after(self.config.promise_duration));
         }
-        self.leave = Some(leave);
+        self.resignation = Some(resignation);
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
@@ -97,11 +98,11 @@ impl Quorum {
         term: Term,
         successor: Option<NodeId>,
     ) {
-        let known = self.leave.is_some_and(|leave| term <= leave.term);
+        let known = self.resignation.is_some_and(|resignation| term <= resignation.term);
         if term < self.hard.term || known {
             return; // Of an earlier leadership, or a copy.
         }
-        self.learn_leave(now, Some(Leave { leader: from, term }));
+        self.learn_resignation(now, Some(Resignation { leader: from, term }));
         if term > self.hard.term && self.hears().is_none() && !matches!(self.role, Role::Leader(_)) {
             // It has not heard of that leadership; it can only follow it in a term above.
             self.fail_round(now);
@@ -122,12 +123,18 @@ impl Quorum {
     }
 
     /// Applies a resignation, heard from the leader itself or passed on by a candidate: the promise to it has ended.
-    pub(super) fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
-        let own = |leave: &Leave| leave.leader == self.config.me;
-        let Some(leave) = leave.filter(|leave| !own(leave) && leave.term <= TERM_MAX) else { return };
-        self.release(now, leave.leader, leave.term, ElectionTrigger::Resigned);
-        if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
-            self.leave = Some(leave);
+    pub(super) fn learn_resignation(&mut self, now: Instant, resignation: Option<Resignation>) {
+        let own = |resignation: &Resignation| resignation.leader == self.config.me;
+        let Some(resignation) =
+            resignation.filter(|resignation| !own(resignation) && resignation.term <= TERM_MAX)
+        else {
+            return;
+        };
+        self.release(now, resignation.leader, resignation.term, ElectionTrigger::Resigned);
+        if resignation.term >= self.hard.term
+            && self.resignation.is_none_or(|known| resignation.term > known.term)
+        {
+            self.resignation = Some(resignation);
         }
     }
 }

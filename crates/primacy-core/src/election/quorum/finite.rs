@@ -19,7 +19,7 @@ impl Finite for Quorum {
             works_until,
             reports: _,
             known: _,
-            leave: _,
+            resignation: _,
             gone: _,
             trigger: _,
             stand_at,

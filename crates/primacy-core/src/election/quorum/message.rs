@@ -31,7 +31,7 @@ pub enum Body {
         /// The sender's round.
         round: Round,
         /// The leader whose resignation the sender has in hand.
-        leave: Option<Leave>,
+        resignation: Option<Resignation>,
     },
     /// The answer.
     PreVoteReply {
@@ -47,7 +47,7 @@ pub enum Body {
         /// The sender's round.
         round: Round,
         /// The leader whose resignation the sender has in hand.
-        leave: Option<Leave>,
+        resignation: Option<Resignation>,
     },
     /// The answer.
     VoteReply {
@@ -112,7 +112,7 @@ pub enum Refusal {
 
 /// A resignation, passed on: this incarnation led in this term, and has given that up for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Leave {
+pub struct Resignation {
     /// The leader that resigned.
     pub leader: Identity,
     /// The term in which it led.

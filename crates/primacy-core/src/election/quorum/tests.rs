@@ -48,7 +48,7 @@ fn told(machine: &mut Quorum, now: Instant, by: &str, term: u64) {
 
 /// The answer to a request of `b` for a vote in this term.
 fn asked(machine: &mut Quorum, now: Instant, term: u64) -> Answer {
-    let body = Body::Vote { round: Round(1), leave: None };
+    let body = Body::Vote { round: Round(1), resignation: None };
     let message = Message { incarnation: Incarnation { count: 1, nonce: 2 }, term: Term(term), body };
     machine.handle(now, Input::Message { from: Endpoint::Node(node("b")), message });
     let answer = |output| match output {
@@ -216,7 +216,7 @@ fn one_that_has_voted_for_the_successor_asks_first_when_it_hears_nothing_of_it()
     let vote = Message {
         incarnation: Incarnation { count: 1, nonce: 3 },
         term: Term(2),
-        body: Body::Vote { round: Round(1), leave: None },
+        body: Body::Vote { round: Round(1), resignation: None },
     };
     b.handle(at(60_001), Input::Message { from: Endpoint::Node(node("c")), message: vote });
     drain(&mut b);

@@ -147,12 +147,12 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
 
 fn drawn_body(draw: &mut Draw<'_>) -> Body {
     let (round, kind) = (Round(draw.number()), draw.byte() % 7);
-    let leave = |draw: &mut Draw<'_>| {
-        (draw.byte() % 2 == 1).then(|| Leave { leader: identity(draw), term: Term(draw.number()) })
+    let resignation = |draw: &mut Draw<'_>| {
+        (draw.byte() % 2 == 1).then(|| Resignation { leader: identity(draw), term: Term(draw.number()) })
     };
     match kind {
-        0 => Body::PreVote { round, leave: leave(draw) },
-        1 => Body::Vote { round, leave: leave(draw) },
+        0 => Body::PreVote { round, resignation: resignation(draw) },
+        1 => Body::Vote { round, resignation: resignation(draw) },
         2 => Body::PreVoteReply { round, to: life(draw), answer: drawn_answer(draw) },
         3 => Body::VoteReply { round, to: life(draw), answer: drawn_answer(draw) },
         4 => Body::Heartbeat { round },

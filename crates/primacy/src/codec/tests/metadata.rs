@@ -37,7 +37,7 @@ fn words() -> Vec<Message> {
     let (session, ticket) = (SessionId::new(-3).expect("not zero"), Ticket(300));
     let client = Identity::new(node("a"), to);
     let request = Request { client, sequence: 2, done_below: 1, command: Command::End { session } };
-    let vote = quorum::Body::Vote { round: Round(5), leave: None };
+    let vote = quorum::Body::Vote { round: Round(5), resignation: None };
     let vote = quorum::Message { incarnation, term: Term(6), body: vote };
     let left = Some(Duration::from_nanos(1000));
     let revised = |progress| Message::Revised { incarnation, to, ticket, progress };
@@ -132,7 +132,7 @@ const GOLDEN: [&str; 28] = [
 /// A list of voters of a term that no honest node reaches must not come past the transport, whichever node carries it.
 #[test]
 fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
-    let vote = quorum::Body::Vote { round: Round(5), leave: None };
+    let vote = quorum::Body::Vote { round: Round(5), resignation: None };
     let message = quorum::Message { incarnation: incarnation(), term: Term(3), body: vote };
     let highest = |voters| {
         Word::Metadata(Box::new(Message::Election { message: message.clone(), voters })).highest_term()
