@@ -8,7 +8,6 @@ pub mod detector;
 pub mod display;
 pub mod election;
 pub mod fence;
-pub mod finite;
 pub mod hard_state;
 pub mod id;
 pub mod majority;
@@ -16,6 +15,7 @@ pub mod membership;
 pub mod neighbours;
 pub mod protocol;
 pub mod rng;
+pub mod state_reduction;
 pub mod term;
 pub mod time;
 

@@ -17,9 +17,9 @@ use alloc::collections::VecDeque;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use crate::finite::{Finite, Use};
 use crate::id::NodeId;
 use crate::protocol::{Command, Endpoint, Event, Input, Output, Protocol};
+use crate::state_reduction::{StateReduction, Use};
 use crate::time::{Duration, Instant};
 
 /// The number of heartbeats for which the nomination should stand with another node until the leader hands over: the
@@ -123,7 +123,7 @@ enum Lead {
     Ending,
 }
 
-impl<N: Protocol + Finite, C: Protocol + Finite> Finite for Confirmed<N, C> {
+impl<N: Protocol + StateReduction, C: Protocol + StateReduction> StateReduction for Confirmed<N, C> {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Own {

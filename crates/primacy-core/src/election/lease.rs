@@ -24,7 +24,7 @@
 //! A write has three outcomes: done, not done, and unknown. In the third case the record is read, and the write is
 //! recognised by its nonce: it is neither repeated blindly nor taken to have failed.
 
-mod finite;
+mod state_reduction;
 mod status;
 
 use alloc::boxed::Box;

@@ -29,8 +29,8 @@
 mod config;
 mod embedding;
 mod ending;
-mod finite;
 mod message;
+mod state_reduction;
 mod status;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -25,8 +25,8 @@
 //! lower one, and persists its vote before it sends it; two majorities share a server.
 
 mod config;
-mod finite;
 mod message;
+mod state_reduction;
 mod status;
 
 use alloc::collections::{BTreeMap, VecDeque};

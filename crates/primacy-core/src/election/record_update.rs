@@ -7,7 +7,7 @@
 //! Both read the record, change it, and compare-and-set it. An answer that is a conflict, unknown or missing leads
 //! back to reading, so nothing is repeated blindly and nothing is taken to have failed.
 
-mod finite;
+mod state_reduction;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;

@@ -27,9 +27,9 @@
 mod config;
 mod coordinating;
 mod decision;
-mod finite;
 mod message;
 mod outside;
+mod state_reduction;
 mod status;
 mod stopped;
 #[cfg(test)]

@@ -30,7 +30,7 @@
 //! made in order.
 
 mod eviction;
-mod finite;
+mod state_reduction;
 mod status;
 
 use alloc::boxed::Box;

@@ -34,10 +34,10 @@
 
 mod catching_up;
 mod committing;
-mod finite;
 mod recovery;
 mod revising;
 mod snapshots;
+mod state_reduction;
 mod unreadable;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -45,12 +45,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::catching_up::Sync;
-pub use self::finite::ROUND;
 use self::recovery::Recovery;
 use self::revising::{Learner, Next};
 pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
 use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, Part};
+pub use self::state_reduction::ROUND;
 pub use self::unreadable::{PartOfLog, Unreadable};
 use primacy_core::hard_state::Durability;
 use primacy_core::id::{Identity, Incarnation, NodeId};

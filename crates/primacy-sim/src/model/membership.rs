@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use primacy_core::detector::Detection;
 use primacy_core::election::seniority::{Body, Config, Message, Seniority};
-use primacy_core::finite::{Finite as _, Use};
 use primacy_core::membership::{Age, Policy, View};
+use primacy_core::state_reduction::{StateReduction as _, Use};
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
     Protocol as _, Reason,

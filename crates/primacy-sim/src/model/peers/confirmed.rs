@@ -2,7 +2,7 @@
 
 use primacy_core::election::confirmed::{Config, Confirmed, Message};
 use primacy_core::election::quorum::{self, HardState, Quorum};
-use primacy_core::finite::{Finite, Use};
+use primacy_core::state_reduction::{StateReduction, Use};
 use primacy_core::{Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term};
 
 use super::bounds::PeerBounds;
@@ -53,7 +53,7 @@ impl Protocol for AnyNomination {
     }
 }
 
-impl Finite for AnyNomination {
+impl StateReduction for AnyNomination {
     fn visit_instants(&mut self, _: &mut dyn FnMut(Use, &mut Instant)) {}
 
     fn simplify(&mut self) {}

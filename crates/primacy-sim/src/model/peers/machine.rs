@@ -5,7 +5,7 @@ use core::hash::Hash;
 use std::collections::BTreeSet;
 
 use primacy_core::election::quorum::HardState;
-use primacy_core::finite::Finite;
+use primacy_core::state_reduction::StateReduction;
 use primacy_core::{Identity, NodeId, Protocol, Term};
 
 use super::bounds::PeerBounds;
@@ -13,7 +13,7 @@ use super::node::Fact;
 
 /// A machine whose orders of events are searched.
 pub trait Machine:
-    Protocol<Durable = HardState, Message: Debug + Eq + Hash> + Finite + Clone + Debug + Eq + Hash
+    Protocol<Durable = HardState, Message: Debug + Eq + Hash> + StateReduction + Clone + Debug + Eq + Hash
 {
     /// True if it hears only peers that it knows to be connected. Then all processes are connected when they
     /// begin.

@@ -1,7 +1,7 @@
 //! One node: its process, its disk, its work and its guardian, with all that happens within it.
 
 use primacy_core::election::quorum::HardState;
-use primacy_core::finite::Use;
+use primacy_core::state_reduction::Use;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, NodeId, Output, Peer, Reason,
     Term,

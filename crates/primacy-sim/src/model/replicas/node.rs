@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use primacy_core::finite::Finite as _;
 use primacy_core::hard_state::Durability;
+use primacy_core::state_reduction::StateReduction as _;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
 use primacy_kv::replication::log::{Stored, Write};
 use primacy_kv::replication::message::Body;

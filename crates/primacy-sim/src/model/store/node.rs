@@ -1,7 +1,7 @@
 //! One candidate: its process, its work and its guardian, with all that happens within it.
 
 use primacy_core::election::lease::RequestId;
-use primacy_core::finite::{Finite as _, Use};
+use primacy_core::state_reduction::{StateReduction as _, Use};
 use primacy_core::{
     Command, Drift, Endpoint, Event, FencingToken, Identity, Incarnation, Input, Instant, NodeId, Output,
     Protocol as _, Reason, Term,

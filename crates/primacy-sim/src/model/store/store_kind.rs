@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use primacy_core::election::lease::RequestId;
-use primacy_core::finite::Finite;
+use primacy_core::state_reduction::StateReduction;
 use primacy_core::{FencingToken, Identity, Protocol};
 
 use super::bounds::StoreBounds;
@@ -60,7 +60,7 @@ pub trait StoreKind: Clone + Debug + Eq + Hash {
 }
 
 /// A candidate.
-pub trait Machine: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
+pub trait Machine: Protocol<Durable = ()> + StateReduction + Clone + Debug + Eq + Hash {
     /// True if it leads.
     fn leads(&self) -> bool;
 
@@ -72,7 +72,7 @@ pub trait Machine: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
 }
 
 /// The machine of a guardian for a dead process.
-pub trait GuardianMachine: Protocol<Durable = ()> + Finite + Clone + Debug + Eq + Hash {
+pub trait GuardianMachine: Protocol<Durable = ()> + StateReduction + Clone + Debug + Eq + Hash {
     /// Returns whether it succeeded, once it has ended.
     fn ending(&self) -> Option<bool>;
 

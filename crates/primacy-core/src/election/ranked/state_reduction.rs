@@ -1,16 +1,16 @@
 //! The reduction of the states of a ranked machine, for an exhaustive search.
 
 use super::{Candidate, Elector, Lead, Ranked};
-use crate::finite::{Finite, Use};
 use crate::protocol::ElectionTrigger;
 use crate::rng::Rng;
+use crate::state_reduction::{StateReduction, Use};
 use crate::term::Term;
 use crate::time::Instant;
 
 /// A generator whose first number is 0, so that every wait is short.
 const DRAWS_NOTHING: u64 = 0_u64.wrapping_sub(0x9E37_79B9_7F4A_7C15);
 
-impl Finite for Ranked {
+impl StateReduction for Ranked {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {

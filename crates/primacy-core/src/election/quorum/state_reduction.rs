@@ -1,11 +1,11 @@
 //! The reduction of the states of a quorum machine, for an exhaustive search.
 
 use super::{Following, Lead, Poll, Promise, Quorum, Role};
-use crate::finite::{Finite, Use};
 use crate::rng::Rng;
+use crate::state_reduction::{StateReduction, Use};
 use crate::time::Instant;
 
-impl Finite for Quorum {
+impl StateReduction for Quorum {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {

@@ -1,10 +1,10 @@
 //! The reduction of the states of a machine, for an exhaustive search.
 
 use super::{Gathering, Lead, Member, Membership, Merge, Seniority};
-use crate::finite::{Finite, Use};
+use crate::state_reduction::{StateReduction, Use};
 use crate::time::Instant;
 
-impl Finite for Seniority {
+impl StateReduction for Seniority {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {

@@ -1,14 +1,14 @@
 //! The instants of a replica, for a search.
 
-use primacy_core::finite::{Finite, Use};
+use primacy_core::state_reduction::{StateReduction, Use};
 use primacy_core::time::Instant;
 
 use super::{Replica, Replicated, Role};
 
-/// The round that every follower was last sent, once [`simplify`](Finite::simplify) has made all rounds alike.
+/// The round that every follower was last sent, once [`simplify`](StateReduction::simplify) has made all rounds alike.
 pub const ROUND: u64 = 2;
 
-impl<S: Replicated> Finite for Replica<S> {
+impl<S: Replicated> StateReduction for Replica<S> {
     /// The instants of work that is due at once come first, and then those of messages that are sent again without an
     /// answer.
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {

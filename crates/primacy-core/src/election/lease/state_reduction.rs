@@ -1,10 +1,10 @@
 //! The reduction of the states of a candidate over a store, for an exhaustive search.
 
 use super::{Asked, Hold, Lease, RequestId, Role, Seen, Write};
-use crate::finite::{Finite, Use};
+use crate::state_reduction::{StateReduction, Use};
 use crate::time::Instant;
 
-impl Finite for Lease {
+impl StateReduction for Lease {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {

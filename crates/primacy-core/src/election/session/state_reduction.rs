@@ -1,10 +1,10 @@
 //! The reduction of the states of a candidate in a queue, for an exhaustive search.
 
 use super::{Asked, Eviction, Lead, Line, RequestId, RequestKind, Role, Session};
-use crate::finite::{Finite, Use};
+use crate::state_reduction::{StateReduction, Use};
 use crate::time::Instant;
 
-impl Finite for Session {
+impl StateReduction for Session {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {
@@ -62,7 +62,7 @@ impl Finite for Session {
     }
 }
 
-impl Finite for Eviction {
+impl StateReduction for Eviction {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         let Self {
             dead: _,

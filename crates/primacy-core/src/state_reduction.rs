@@ -18,8 +18,8 @@ pub enum Use {
     Asked,
 }
 
-/// A machine whose states can be reduced.
-pub trait Finite {
+/// The reduction of a machine's states.
+pub trait StateReduction {
     /// Shows every instant that the machine keeps, to be changed in place. [`Instant::NEVER`] is to stay.
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant));
 

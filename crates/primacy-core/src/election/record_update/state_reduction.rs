@@ -2,10 +2,10 @@
 
 use super::RecordUpdate;
 use crate::election::lease::RequestId;
-use crate::finite::{Finite, Use};
+use crate::state_reduction::{StateReduction, Use};
 use crate::time::Instant;
 
-impl Finite for RecordUpdate {
+impl StateReduction for RecordUpdate {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         // Every field is named, so that a new one must be thought of here.
         let Self {
