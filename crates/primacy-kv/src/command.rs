@@ -15,9 +15,9 @@ use primacy_core::time::Duration;
 use super::entry::Entry;
 use super::partitions;
 
+mod builders;
 mod check;
 pub(crate) mod encoding;
-mod short;
 
 pub use super::entry::Version;
 pub use super::session_id::SessionId;

@@ -4,9 +4,9 @@
 
 extern crate alloc;
 
-pub mod command;
 #[cfg(test)]
-mod drawn;
+mod arbitrary;
+pub mod command;
 pub mod encoding;
 pub mod entry;
 pub mod machine;

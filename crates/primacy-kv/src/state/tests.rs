@@ -13,8 +13,8 @@ use primacy_core::id::{Identity, Incarnation, NodeId};
 use primacy_core::rng::Rng;
 
 use super::*;
+use crate::arbitrary::Arbitrary;
 use crate::command::{Bytes, Delete, Happened, Replace, Transaction, Write};
-use crate::drawn::Drawn;
 use crate::encoding::push_bytes;
 use crate::entry::{Entry, Stamp};
 use crate::state::history::LINGERING_CHANGES;
@@ -82,7 +82,7 @@ impl StateFixture {
 }
 
 /// Checks that both answer every question in the same way.
-fn compare(state: &State, twin: &Twin, drawn: &mut Drawn) {
+fn compare(state: &State, twin: &Twin, drawn: &mut Arbitrary) {
     assert_eq!(state.version().0, twin.version());
     for version in 0..=twin.version() + 1 {
         for keys in [Keys::all(), drawn.keys()] {
@@ -118,7 +118,7 @@ fn compare(state: &State, twin: &Twin, drawn: &mut Drawn) {
 fn the_state_answers_as_its_twin() {
     let mut met = [0; 4];
     for seed in 0..200 {
-        let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
+        let mut drawn = Arbitrary { rng: Rng::new(seed), version: 1 };
         let (mut fixture, mut twin) = (StateFixture::default(), Twin::new());
         for step in 0..120 {
             let command = drawn.command();
@@ -149,7 +149,7 @@ fn the_state_answers_as_its_twin() {
 fn operations_that_only_read_are_answered_as_if_they_were_applied() {
     let mut seen = 0;
     for seed in 0..40 {
-        let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
+        let mut drawn = Arbitrary { rng: Rng::new(seed), version: 1 };
         let mut fixture = StateFixture::default();
         for _ in 0..200 {
             let operation = drawn.operation(2);
@@ -181,7 +181,7 @@ fn the_same_requests_make_the_same_state_wherever_it_is_restored() {
     let limits = Limits { quota: 750, history_bytes: 2000, history_changes: 12 };
     let (mut compacted, mut full) = (0, 0);
     for seed in 0..40 {
-        let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
+        let mut drawn = Arbitrary { rng: Rng::new(seed), version: 1 };
         let (mut one, mut other) = (StateFixture::default(), StateFixture::default());
         one.tell(Command::Limit(limits));
         other.tell(Command::Limit(limits));
@@ -484,7 +484,7 @@ fn the_first_secret_that_is_shared_stays_also_in_a_snapshot() {
 
 #[test]
 fn a_snapshot_that_is_none_is_refused() {
-    let mut drawn = Drawn { rng: Rng::new(1), version: 1 };
+    let mut drawn = Arbitrary { rng: Rng::new(1), version: 1 };
     let mut fixture = StateFixture::default();
     for _ in 0..150 {
         drawn.version = fixture.tell(drawn.command()).version.0;

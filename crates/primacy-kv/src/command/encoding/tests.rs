@@ -3,7 +3,7 @@ use primacy_core::rng::Rng;
 use primacy_core::time::Duration;
 
 use super::*;
-use crate::drawn::Drawn;
+use crate::arbitrary::Arbitrary;
 use crate::encoding::{number_length, put_number};
 use crate::partitions::{Command as About, GroupName, Ranges};
 
@@ -115,7 +115,7 @@ fn requests_are_these_bytes_for_ever() {
 
 #[test]
 fn a_request_is_read_as_what_was_written() {
-    let mut drawn = Drawn { rng: Rng::new(3), version: 300 };
+    let mut drawn = Arbitrary { rng: Rng::new(3), version: 300 };
     for _ in 0..20_000 {
         let request = request(drawn.any_command());
         assert_eq!(Request::decode(&request.encode()), Ok(request));
@@ -126,7 +126,7 @@ fn a_request_is_read_as_what_was_written() {
 /// nothing panics.
 #[test]
 fn any_bytes_are_a_request_that_is_written_so_or_none() {
-    let mut drawn = Drawn { rng: Rng::new(4), version: 300 };
+    let mut drawn = Arbitrary { rng: Rng::new(4), version: 300 };
     let (mut taken, mut refused) = (0, 0);
     for round in 0..100_000 {
         let mut bytes = request(drawn.any_command()).encode();

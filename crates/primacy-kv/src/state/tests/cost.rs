@@ -285,7 +285,7 @@ fn values_that_are_compared_or_sorted_count_by_their_length() {
 #[test]
 fn where_nobody_waits_the_same_is_done_and_no_answer_is_made() {
     for seed in 0..60 {
-        let mut drawn = Drawn { rng: Rng::new(seed), version: 1 };
+        let mut drawn = Arbitrary { rng: Rng::new(seed), version: 1 };
         let (mut fixture, mut silent) = (State::new(), State::new());
         for sequence in 1..100 {
             let request = request(sequence, drawn.command());

@@ -16,12 +16,12 @@ use super::partitions::{self, GroupName, Ranges};
 pub(super) const SESSIONS: u64 = 4;
 
 /// Draws commands for a map that is at some version.
-pub(super) struct Drawn {
+pub(super) struct Arbitrary {
     pub(super) rng: Rng,
     pub(super) version: u64,
 }
 
-impl Drawn {
+impl Arbitrary {
     fn one_in(&mut self, chances: u64) -> bool {
         self.rng.up_to(chances - 1) == 0
     }
