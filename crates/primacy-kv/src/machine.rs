@@ -28,7 +28,9 @@ use crate::encoding::DecodeError;
 use crate::partitions;
 use crate::replication::log::{PAYLOAD_MAX, Stored, Write};
 use crate::replication::message;
-use crate::replication::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Unreadable, Wish};
+use crate::replication::replica::{
+    self, Effect, Progress, Refusal, Replica, Replicated, Unreadable, VoterChange,
+};
 use crate::replication::voters::Voters;
 use crate::state::requests::OPEN_MAX;
 use crate::state::{Answers, State};
@@ -120,7 +122,7 @@ pub enum Message {
         /// The ticket of the question.
         ticket: Ticket,
         /// The change.
-        wish: Wish,
+        change: VoterChange,
     },
     /// From the leader: the progress of that change.
     Revised {
@@ -149,7 +151,7 @@ pub enum Ask {
     /// Look at a session, or keep it alive.
     Session(Ticket, SessionId, Keep),
     /// Change the voters, as far as it can be done now. Lost questions are not asked again.
-    Revise(Ticket, Wish),
+    Revise(Ticket, VoterChange),
     /// Take this node's log for whole, which it has lost: see [`Replica::accept_loss`].
     AcceptLoss(Ticket),
 }
@@ -516,8 +518,8 @@ impl<S: Keeps> Metadata<S> {
                 self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
-            Message::Revise { incarnation, ticket, wish } => {
-                let progress = self.revise(now, &wish);
+            Message::Revise { incarnation, ticket, change } => {
+                let progress = self.revise(now, &change);
                 let (to, incarnation) = (incarnation, self.me.incarnation);
                 self.send(from, Message::Revised { incarnation, to, ticket, progress });
             }
@@ -829,26 +831,26 @@ impl<S: Keeps> Metadata<S> {
                 let was_lost = self.replica.accept_loss(now);
                 self.answer(Answer::LossAccepted(ticket, was_lost));
             }
-            Ask::Revise(ticket, wish) => match self.leader.filter(|leader| leader.identity != self.me) {
+            Ask::Revise(ticket, change) => match self.leader.filter(|leader| leader.identity != self.me) {
                 Some(leader) => {
                     let incarnation = self.me.incarnation;
-                    self.send(leader.identity.node, Message::Revise { incarnation, ticket, wish });
+                    self.send(leader.identity.node, Message::Revise { incarnation, ticket, change });
                 }
                 None => {
-                    let progress = self.revise(now, &wish);
+                    let progress = self.revise(now, &change);
                     self.answer(Answer::Revised(ticket, progress));
                 }
             },
         }
     }
 
-    fn revise(&mut self, now: Instant, wish: &Wish) -> Progress {
+    fn revise(&mut self, now: Instant, change: &VoterChange) -> Progress {
         if !self.serves() {
             return Progress::Refused(Refusal::NotLeading);
         }
         let heard = self.quorum.supporters(now);
         let is_supported = self.quorum.is_supported_to_the_end();
-        let progress = self.replica.revise(now, wish, is_supported, |voter| heard.contains(&voter));
+        let progress = self.replica.revise(now, change, is_supported, |voter| heard.contains(&voter));
         if progress != Progress::Resigning {
             return progress;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use primacy::kv::command::{
     Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Version, Wanted, Write,
 };
-use primacy::kv::replication::replica::{Progress, Refusal, Wish};
+use primacy::kv::replication::replica::{Progress, Refusal, VoterChange};
 use primacy::metadata::{Durability, Map, MapError};
 use primacy::status::{PeersView, View};
 use primacy::transport::PeerStatus;
@@ -115,9 +115,9 @@ impl Standing {
     }
 
     /// Asks for this of the voters until it is done.
-    async fn revises(&self, wish: Wish) {
-        until(&format!("{wish:?}"), async || {
-            match self.map().revise(wish.clone()).await {
+    async fn revises(&self, change: VoterChange) {
+        until(&format!("{change:?}"), async || {
+            match self.map().revise(change.clone()).await {
                 Ok(Progress::Done) => true,
                 Ok(
                     Progress::Committing
@@ -127,7 +127,7 @@ impl Standing {
                 ) => false,
                 // The node to remove may lead; then the next one is asked.
                 Ok(Progress::Refused(Refusal::NotLeading)) | Err(MapError::Timeout) => false,
-                other => panic!("{wish:?}: {other:?}"),
+                other => panic!("{change:?}: {other:?}"),
             }
         })
         .await;
@@ -192,9 +192,9 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     })
     .await;
     let address = all.address(node("d")).unwrap();
-    let far = Wish::Add { node: node("e"), address: "192.0.2.1:7".into() };
+    let far = VoterChange::Add { node: node("e"), address: "192.0.2.1:7".into() };
     assert!(matches!(b.map().revise(far).await, Err(MapError::Voter { .. })));
-    b.revises(Wish::Add { node: node("d"), address: address.into() }).await;
+    b.revises(VoterChange::Add { node: node("d"), address: address.into() }).await;
     for one in [&a, &b, &c, &d] {
         one.counts("{a, b, c, d}").await;
     }
@@ -202,7 +202,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     d.writes("of d").await;
 
     // A removed node learns of it; when it comes back it is refused, whatever its configuration.
-    c.revises(Wish::Remove { node: node("b") }).await;
+    c.revises(VoterChange::Remove { node: node("b") }).await;
     for one in [&a, &c, &d] {
         one.counts("{a, c, d}").await;
     }
@@ -244,7 +244,7 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
     let leader = nodes[0].elector.status().await.unwrap().leader.unwrap().identity.node;
     let position = nodes.iter().position(|one| one.elector.identity().node == leader).unwrap();
     let removed = nodes.remove(position);
-    nodes[0].revises(Wish::Remove { node: leader }).await;
+    nodes[0].revises(VoterChange::Remove { node: leader }).await;
     let left: Vec<String> = nodes.iter().map(|one| one.elector.identity().node.to_string()).collect();
     let voters = format!("{{{}}}", left.join(", "));
     for one in &nodes {
@@ -315,9 +315,9 @@ async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
     let (a, b, c) = (enter("a", &first).await, enter("b", &first).await, enter("c", &first).await);
     a.writes("before").await;
     let d = enter("d", &all).await;
-    b.revises(Wish::Add { node: node("d"), address: all.address(node("d")).unwrap().into() }).await;
+    b.revises(VoterChange::Add { node: node("d"), address: all.address(node("d")).unwrap().into() }).await;
     a.counts("{a, b, c, d}").await;
-    b.revises(Wish::Remove { node: node("c") }).await;
+    b.revises(VoterChange::Remove { node: node("c") }).await;
     for one in [&a, &b, &d] {
         one.counts("{a, b, d}").await;
     }

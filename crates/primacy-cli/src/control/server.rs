@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use primacy::metadata::{Map, MapError, Wish};
+use primacy::metadata::{Map, MapError, VoterChange};
 
 use primacy::{ANNOUNCEMENT_MAX, Algorithm, Change, Elector, Kept, Membership, NodeId};
 use rustix::process::geteuid;
@@ -391,12 +391,12 @@ async fn answer(elector: &Elector, verb: Verb) -> Result<Answer, ControlError> {
         }
         Verb::Revise { node, address, again: _ } => {
             let (node, adds) = (parse_node(&node)?, address.is_some());
-            let wish = match address {
-                Some(address) => Wish::Add { node, address: address.into() },
-                None => Wish::Remove { node },
+            let change = match address {
+                Some(address) => VoterChange::Add { node, address: address.into() },
+                None => VoterChange::Remove { node },
             };
             let map = map(elector)?;
-            match timeout(PATIENCE, map.revise(wish)).await {
+            match timeout(PATIENCE, map.revise(change)).await {
                 // A node that votes no more knows no leader, and may know that.
                 Ok(Ok(_)) if is_gone(map, node, adds) => Answer::Revising { progress: Progress::Done },
                 Ok(Ok(progress)) => Answer::Revising { progress: progress.into() },

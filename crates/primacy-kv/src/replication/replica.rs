@@ -32,10 +32,10 @@
 //!
 //! Records that were never committed may be in that log. They are kept: no client was told that they failed.
 
-mod catching_up;
 mod committing;
+mod leader_sync;
+mod reconfiguration;
 mod recovery;
-mod revising;
 mod snapshots;
 mod state_reduction;
 mod unreadable;
@@ -44,12 +44,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use self::catching_up::Sync;
+use self::leader_sync::Sync;
+use self::reconfiguration::{Learner, Next};
+pub use self::reconfiguration::{Progress, Refusal, VOTERS_MAX, VoterChange};
 use self::recovery::Recovery;
-use self::revising::{Learner, Next};
-pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
-use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, Part};
+use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, SnapshotChunk};
 pub use self::state_reduction::ROUND;
 pub use self::unreadable::{PartOfLog, Unreadable};
 use primacy_core::hard_state::Durability;
@@ -238,13 +238,13 @@ struct Follower {
     connected: Option<Incarnation>,
     /// The last record that it surely holds in this term. A node counts once, whatever its incarnations: this is one
     /// number.
-    held: LeaderSequence,
+    match_id: LeaderSequence,
     /// The end of its log, with the records that were sent behind that; `None` if that is not known.
-    sent: Option<LeaderSequence>,
+    sent_id: Option<LeaderSequence>,
     /// The messages that were sent and not answered: the last number and the bytes of each.
-    under_way: VecDeque<(LeaderSequence, usize)>,
+    in_flight: VecDeque<(LeaderSequence, usize)>,
     /// The commit number that it was last sent, if it could use it.
-    told: LeaderSequence,
+    commit_sent: LeaderSequence,
     round: u64,
     /// The last round whose answers are old.
     rewound: u64,
@@ -500,7 +500,11 @@ impl<S: Replicated> Replica<S> {
             Body::Offer { number } => self.on_offer(now, from, number),
             Body::Part { number, offset } => self.on_part(now, from, number, offset),
             Body::PartReply { number, voters, offset, length, bytes, .. } => {
-                self.on_part_reply(now, from, Part { number, voters, offset, length, bytes: &bytes });
+                self.on_part_reply(
+                    now,
+                    from,
+                    SnapshotChunk { number, voters, offset, length, bytes: &bytes },
+                );
             }
             Body::Recover | Body::RecoverReply { .. } => {} // Above: those are heard in any term.
         }
@@ -582,7 +586,7 @@ impl<S: Replicated> Replica<S> {
             let counts = |node| self.voters.contains(node) || lead.learners.contains_key(&node);
             lead.followers.iter().filter(move |(node, _)| counts(**node))
         });
-        followers.map(|(&node, follower)| (node, self.log.count_after(follower.held)))
+        followers.map(|(&node, follower)| (node, self.log.count_after(follower.match_id)))
     }
 
     /// The voters in force.
@@ -614,7 +618,9 @@ impl<S: Replicated> Replica<S> {
     pub fn keeps_back(&self) -> bool {
         let Role::Leader(lead) = &self.role else { return false };
         let (window, last) = (self.config.window, self.log.last());
-        lead.followers.values().any(|it| it.window_is_full(window) && it.sent.is_some_and(|sent| sent < last))
+        lead.followers
+            .values()
+            .any(|it| it.window_is_full(window) && it.sent_id.is_some_and(|sent| sent < last))
     }
 
     /// True if this node has lost its log, and the records that it has do not count yet.
@@ -752,7 +758,7 @@ impl<S: Replicated> Replica<S> {
         let known = |node: &NodeId| match answers.get(node) {
             Some(&(who, last)) => {
                 let sent = self.log.position(last).map(|_| last);
-                Follower { incarnation: Some(who.incarnation), sent, ..Follower::default() }
+                Follower { incarnation: Some(who.incarnation), sent_id: sent, ..Follower::default() }
             }
             None => Follower::default(),
         };
@@ -776,7 +782,7 @@ impl<S: Replicated> Replica<S> {
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&node) else { return };
         let mut bodies = Vec::new();
-        let Some(mut sent) = follower.sent else {
+        let Some(mut sent) = follower.sent_id else {
             // The end of its log is not known. A gap makes the follower report it.
             if follower.resend_at.is_none() {
                 bodies.push(follower.append(self.log.last(), Vec::new(), self.committed));
@@ -787,16 +793,20 @@ impl<S: Replicated> Replica<S> {
         while !follower.window_is_full(self.config.window) {
             let Some(records) = self.log.since(sent, self.config.append_max) else { break };
             let Some(last) = records.last().map(|record| record.number) else { break };
-            follower.under_way.push_back((last, records.iter().map(Record::size).sum()));
+            follower.in_flight.push_back((last, records.iter().map(Record::size).sum()));
             bodies.push(follower.append(sent, records, self.committed));
             sent = last;
         }
         let needs_snapshot = self.log.position(sent).is_none();
-        if bodies.is_empty() && !needs_snapshot && follower.told < self.committed && sent >= self.committed {
+        if bodies.is_empty()
+            && !needs_snapshot
+            && follower.commit_sent < self.committed
+            && sent >= self.committed
+        {
             bodies.push(follower.append(sent, Vec::new(), self.committed));
         }
         if !bodies.is_empty() {
-            follower.sent = Some(sent);
+            follower.sent_id = Some(sent);
             follower.resend_at.get_or_insert(now.after(self.config.resend_after));
         }
         self.send_each(node, bodies);
@@ -835,23 +845,23 @@ impl<S: Replicated> Replica<S> {
         // has all of it: it may not count yet.
         let waits = answer.round < follower.round || answer.recovering;
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
-        while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {
-            follower.under_way.pop_front();
+        while follower.in_flight.front().is_some_and(|&(number, _)| number <= answer.last) {
+            follower.in_flight.pop_front();
         }
-        if answer.gap || answer.last < follower.told {
-            follower.told = LeaderSequence::NONE; // It made nothing of that, or not all; so it is told again when it can.
+        if answer.gap || answer.last < follower.commit_sent {
+            follower.commit_sent = LeaderSequence::NONE; // It made nothing of that, or not all; so it is told again when it can.
         }
         if answer.gap && answer.round > follower.rewound {
-            follower.under_way.clear();
-            follower.sent = Some(answer.last);
+            follower.in_flight.clear();
+            follower.sent_id = Some(answer.last);
             follower.rewound = follower.round;
             follower.offered = None;
-        } else if follower.sent.is_none() || follower.offered.is_some_and(|number| answer.last >= number) {
-            follower.sent = Some(answer.last);
+        } else if follower.sent_id.is_none() || follower.offered.is_some_and(|number| answer.last >= number) {
+            follower.sent_id = Some(answer.last);
             follower.offered = None;
         }
         if answer.last.term == bound && !answer.recovering {
-            follower.held = follower.held.max(answer.last);
+            follower.match_id = follower.match_id.max(answer.last);
         }
         if follower.offered.is_some() {
             // An answer to an earlier message tells nothing of the offer, which may be lost.
@@ -941,18 +951,18 @@ impl Follower {
 
     fn append(&mut self, after: LeaderSequence, records: Vec<Record>, committed: LeaderSequence) -> Body {
         self.round += 1;
-        self.told = committed;
+        self.commit_sent = committed;
         Body::Append { round: self.round, after, records, committed }
     }
 
     fn window_is_full(&self, window: usize) -> bool {
-        self.under_way.iter().map(|(_, bytes)| bytes).sum::<usize>() >= window
+        self.in_flight.iter().map(|(_, bytes)| bytes).sum::<usize>() >= window
     }
 
     /// Forgets the end of its log, so that it is asked for.
     fn forget_position(&mut self) {
-        self.sent = None;
-        self.under_way.clear();
+        self.sent_id = None;
+        self.in_flight.clear();
         self.resend_at = None;
         self.offered = None;
         self.rewound = self.round;

@@ -13,7 +13,7 @@ use primacy_kv::replication::voters::Voters;
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
 use super::{Algorithm, ProcessStart, Settings, Surroundings, duration, value};
-use crate::display::metadata::{progress_text, wish_text};
+use crate::display::metadata::{progress_text, voter_change_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
 use crate::invariants::shown_is_durable::ShownIsDurable;
@@ -250,7 +250,7 @@ impl Algorithm for Metadata {
                 let parts: Vec<String> = [read, sessions].into_iter().flatten().collect();
                 format!("{kind} {}", parts.join(", "))
             }
-            Message::Revise { wish, .. } => format!("{kind}: {}", wish_text(wish)),
+            Message::Revise { change, .. } => format!("{kind}: {}", voter_change_text(change)),
             Message::Revised { progress, .. } => format!("{kind}: {}", progress_text(*progress)),
             Message::Ask(_) | Message::Answer(_) => kind.to_owned(),
         }

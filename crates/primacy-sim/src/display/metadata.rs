@@ -7,18 +7,18 @@ use primacy_kv::command::{
 };
 use primacy_kv::machine::Metadata;
 use primacy_kv::partitions::Command as Order;
-use primacy_kv::replication::replica::{Progress, Refusal as NotAllowed, Wish};
+use primacy_kv::replication::replica::{Progress, Refusal as NotAllowed, VoterChange};
 
-/// Returns an operator's wish for the voters as text for people.
+/// Returns an operator's change for the voters as text for people.
 #[must_use]
-pub fn wish_text(wish: &Wish) -> String {
-    match wish {
-        Wish::Add { node, .. } => format!("add voter {node}"),
-        Wish::Remove { node } => format!("remove voter {node}"),
+pub fn voter_change_text(change: &VoterChange) -> String {
+    match change {
+        VoterChange::Add { node, .. } => format!("add voter {node}"),
+        VoterChange::Remove { node } => format!("remove voter {node}"),
     }
 }
 
-/// Returns the progress of such a wish as text for people.
+/// Returns the progress of such a change as text for people.
 #[must_use]
 pub fn progress_text(progress: Progress) -> String {
     match progress {

@@ -2,14 +2,14 @@
 
 use primacy_kv::command::{Bytes, Command, Keys, Operation, Read, SessionId};
 use primacy_kv::machine::clients::Keep;
-use primacy_kv::replication::replica::Wish;
+use primacy_kv::replication::replica::VoterChange;
 
 use super::Script;
 use crate::algorithm::{Algorithm, duration, value};
 use crate::world::clients::{Wanted, delete, put, swap};
 
 impl<A: Algorithm> Script<A> {
-    pub(super) fn client_wishes(&mut self, words: &[&str]) -> Result<bool, String> {
+    pub(super) fn client_commands(&mut self, words: &[&str]) -> Result<bool, String> {
         let bytes = |text: &str| Bytes::from(text.as_bytes());
         match *words {
             ["client", node, "put", key, value] => {
@@ -59,13 +59,13 @@ impl<A: Algorithm> Script<A> {
             ["operator", node, "adds", voter] => {
                 let slot = self.slot(voter)?;
                 let node_added = self.world()?.node(slot).name;
-                let wish = Wish::Add { node: node_added, address: node_added.as_str().into() };
-                self.ask(node, Wanted::Revise(wish))?;
+                let change = VoterChange::Add { node: node_added, address: node_added.as_str().into() };
+                self.ask(node, Wanted::Revise(change))?;
             }
             ["operator", node, "removes", voter] => {
                 let slot = self.slot(voter)?;
-                let wish = Wish::Remove { node: self.world()?.node(slot).name };
-                self.ask(node, Wanted::Revise(wish))?;
+                let change = VoterChange::Remove { node: self.world()?.node(slot).name };
+                self.ask(node, Wanted::Revise(change))?;
             }
             ["operator", node, "accepts", "the", "loss"] => self.ask(node, Wanted::AcceptLoss)?,
             ["clients", "ask", count] => {

@@ -94,10 +94,10 @@
 //! | `expect panic`, `expect alarm` | the same for a machine that panics, or that raises an alarm |
 
 mod clients;
+mod commands;
 mod faults;
 mod looks;
 mod primaries;
-mod wishes;
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -462,10 +462,10 @@ impl<A: Algorithm> Script<A> {
         let known = self.phases(words)?
             || self.node_faults(words)?
             || self.message_faults(words)?
-            || self.wishes(words)?
-            || self.client_wishes(words)?
-            || self.partition_wishes(words)?
-            || self.store_wishes(words)?;
+            || self.node_commands(words)?
+            || self.client_commands(words)?
+            || self.partition_commands(words)?
+            || self.store_commands(words)?;
         if known { Ok(()) } else { Err("there is no such command".to_owned()) }
     }
 }

@@ -10,7 +10,7 @@ use crate::algorithm::{Algorithm, duration, value};
 use crate::world::clients::Wanted;
 
 impl<A: Algorithm> Script<A> {
-    pub(super) fn partition_wishes(&mut self, words: &[&str]) -> Result<bool, String> {
+    pub(super) fn partition_commands(&mut self, words: &[&str]) -> Result<bool, String> {
         let name = |node: &str| NodeId::new(node).map_err(|error| error.to_string());
         match *words {
             ["client", node, "joins", number, time] => {

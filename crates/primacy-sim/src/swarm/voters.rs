@@ -13,7 +13,7 @@ use crate::process_slot::ProcessSlot;
 /// no operator changes the voters in the older worlds that seeds.txt has kept.
 const APART: u64 = 0x766f_7465_7282;
 
-/// The maximum number of pending wishes.
+/// The maximum number of pending changes.
 const WISHES_MAX: usize = 2;
 
 /// The number of requests to a leader while a voter is cut off.
@@ -23,15 +23,15 @@ const STEPS: u64 = 30;
 #[derive(Debug)]
 pub(super) struct Operators {
     rng: Rng,
-    /// Their wishes, the oldest first: a node, and whether it shall vote.
-    wishes: Vec<(NodeId, bool)>,
+    /// Their changes, the oldest first: a node, and whether it shall vote.
+    changes: Vec<(NodeId, bool)>,
 }
 
 impl Operators {
     /// Returns them in one world of three that has enough nodes.
     fn of(seed: u64, nodes: usize) -> Option<Self> {
         let mut rng = Rng::new(seed ^ APART);
-        (nodes > 2 && one_in(&mut rng, 3)).then(|| Self { rng, wishes: Vec::new() })
+        (nodes > 2 && one_in(&mut rng, 3)).then(|| Self { rng, changes: Vec::new() })
     }
 
     fn index(&mut self, count: usize) -> usize {
@@ -42,16 +42,16 @@ impl Operators {
         nodes.get(self.index(nodes.len())).copied()
     }
 
-    fn wish(&mut self, node: NodeId, votes: bool) {
-        self.wishes.retain(|&(known, _)| known != node);
-        self.wishes.push((node, votes));
-        if self.wishes.len() > WISHES_MAX {
-            self.wishes.remove(0);
+    fn change(&mut self, node: NodeId, votes: bool) {
+        self.changes.retain(|&(known, _)| known != node);
+        self.changes.push((node, votes));
+        if self.changes.len() > WISHES_MAX {
+            self.changes.remove(0);
         }
     }
 }
 
-fn wish_command(by: &str, (node, votes): (NodeId, bool)) -> String {
+fn change_command(by: &str, (node, votes): (NodeId, bool)) -> String {
     format!("operator {by} {} {node}", if votes { "adds" } else { "removes" })
 }
 
@@ -74,7 +74,7 @@ impl<A: Algorithm> Swarm<A> {
     /// Repeats the operators' requests, again and again.
     pub(super) fn operate(&mut self) {
         let Some(mut operators) = self.operators.take() else { return };
-        if operators.wishes.is_empty() || one_in(&mut operators.rng, 4) {
+        if operators.changes.is_empty() || one_in(&mut operators.rng, 4) {
             self.want(&mut operators);
         }
         match operators.rng.up_to(15) {
@@ -82,35 +82,35 @@ impl<A: Algorithm> Swarm<A> {
             1 | 2 => self.want_at_once(&mut operators),
             3 => self.want_of_two(&mut operators),
             _ => {
-                for wish in operators.wishes.clone() {
+                for change in operators.changes.clone() {
                     let leader = self.world().leaders().next().filter(|_| !one_in(&mut operators.rng, 3));
                     let count = self.world().slots().count();
                     let slot = leader.unwrap_or_else(|| ProcessSlot(operators.index(count)));
-                    self.wish(slot, wish);
+                    self.change(slot, change);
                 }
             }
         }
         self.operators = Some(operators);
     }
 
-    fn wish(&mut self, slot: ProcessSlot, wish: (NodeId, bool)) {
+    fn change(&mut self, slot: ProcessSlot, change: (NodeId, bool)) {
         if self.runs(slot) {
             let name = self.name(slot);
-            self.tell(wish_command(&name, wish));
+            self.tell(change_command(&name, change));
         }
     }
 
-    /// Adds a wish: a node more, one fewer, or one in the place of another.
+    /// Adds a change: a node more, one fewer, or one in the place of another.
     fn want(&mut self, operators: &mut Operators) {
         let (votes, others) = self.voters_and_others();
         let more = operators.one_of(&others);
         let fewer = operators.one_of(&votes).filter(|_| votes.len() > 1);
         let which = operators.rng.up_to(2);
         if let Some(node) = more.filter(|_| which > 0 || fewer.is_none()) {
-            operators.wish(node, true);
+            operators.change(node, true);
         }
         if let Some(node) = fewer.filter(|_| which < 2 || more.is_none()) {
-            operators.wish(node, false);
+            operators.change(node, false);
         }
     }
 
@@ -135,7 +135,7 @@ impl<A: Algorithm> Swarm<A> {
         for _ in 0..2 {
             let Some(voter) = operators.one_of(&voters) else { break };
             voters.retain(|&other| other != voter);
-            self.wish(leader, (voter, false));
+            self.change(leader, (voter, false));
         }
     }
 
@@ -157,7 +157,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("advance {}", text(self.patience.divided_by(16))));
         self.tell(format!("isolate {name}"));
         self.cut_off = true;
-        self.wish(leader, (third, false));
+        self.change(leader, (third, false));
         self.tell(format!("advance {}", text(self.patience.divided_by(16))));
         let found = self.world().slots().find(|&slot| self.world().node(slot).name == other);
         if let Some(slot) = found.filter(|&slot| self.runs(slot)) {
@@ -178,11 +178,11 @@ impl<A: Algorithm> Swarm<A> {
         let step = self.patience.divided_by(4);
         for _ in 0..STEPS {
             let Some(leader) = self.world().leaders().next() else { break };
-            if operators.wishes.is_empty() || one_in(&mut operators.rng, 3) {
+            if operators.changes.is_empty() || one_in(&mut operators.rng, 3) {
                 self.want(operators);
             }
-            for wish in operators.wishes.clone() {
-                self.wish(leader, wish);
+            for change in operators.changes.clone() {
+                self.change(leader, change);
             }
             self.tell(format!("advance {}", text(step)));
             let now = self.world().newest_voters();

@@ -14,12 +14,14 @@ use primacy_kv::command::{
 use primacy_kv::machine::clients::{Keep, Ticket};
 use primacy_kv::machine::{Answer, Ask};
 use primacy_kv::partitions::Command as Order;
-use primacy_kv::replication::replica::{Progress, Wish};
+use primacy_kv::replication::replica::{Progress, VoterChange};
 
 use super::{ScheduledEvent, World};
 use crate::algorithm::Algorithm;
 use crate::clock::Moment;
-use crate::display::metadata::{command_text, operation_text, outcome_text, progress_text, wish_text};
+use crate::display::metadata::{
+    command_text, operation_text, outcome_text, progress_text, voter_change_text,
+};
 use crate::invariants::{MetadataObservation, Observation};
 use crate::process_slot::ProcessSlot;
 use crate::trace::{Delivery, Entry, Level, Party, TraceEvent};
@@ -46,7 +48,7 @@ pub enum Wanted {
     /// Look a session up, or keep it alive.
     Session(SessionId, Keep),
     /// Change the voters, as an operator.
-    Revise(Wish),
+    Revise(VoterChange),
     /// Accept the loss of a log as if it were whole, as an operator.
     AcceptLoss,
 }
@@ -183,7 +185,7 @@ impl<A: Algorithm> World<A> {
             Wanted::Command(command) => Ask::Write(ticket, command.clone()),
             Wanted::Read(_) => Ask::Read(ticket),
             Wanted::Session(session, keep) => Ask::Session(ticket, *session, *keep),
-            Wanted::Revise(wish) => Ask::Revise(ticket, wish.clone()),
+            Wanted::Revise(change) => Ask::Revise(ticket, change.clone()),
             Wanted::AcceptLoss => Ask::AcceptLoss(ticket),
         };
         let Some(message) = A::ask(ask.clone()) else { return false };
@@ -428,7 +430,7 @@ fn asked_text(wanted: &Wanted) -> String {
         Wanted::Read(operation) => operation_text(operation),
         Wanted::Session(session, Keep::Look) => format!("look at session {session}"),
         Wanted::Session(session, Keep::Alive) => format!("keep session {session} alive"),
-        Wanted::Revise(wish) => wish_text(wish),
+        Wanted::Revise(change) => voter_change_text(change),
         Wanted::AcceptLoss => "accept the loss".to_owned(),
     }
 }

@@ -283,23 +283,23 @@ mod revising {
     use super::wire::{Revise, Revised};
     use super::{DecodeError, number, parse_node};
     use primacy_kv::machine::clients::Ticket;
-    use primacy_kv::replication::replica::{Progress, Refusal, Wish};
+    use primacy_kv::replication::replica::{Progress, Refusal, VoterChange};
 
-    pub(super) fn wish_out(ticket: Ticket, wish: &Wish) -> Revise {
-        let (node, address) = match wish {
-            Wish::Add { node, address } => (node, Some(address.as_ref().to_owned())),
-            Wish::Remove { node } => (node, None),
+    pub(super) fn voter_change_out(ticket: Ticket, change: &VoterChange) -> Revise {
+        let (node, address) = match change {
+            VoterChange::Add { node, address } => (node, Some(address.as_ref().to_owned())),
+            VoterChange::Remove { node } => (node, None),
         };
         Revise { ticket: ticket.0, node: node.as_str().to_owned(), address }
     }
 
-    pub(super) fn wish_in(revise: Revise) -> Result<(Ticket, Wish), DecodeError> {
+    pub(super) fn voter_change_in(revise: Revise) -> Result<(Ticket, VoterChange), DecodeError> {
         let node = parse_node(&revise.node, "revise.node")?;
-        let wish = match revise.address {
-            Some(address) => Wish::Add { node, address: address.into() },
-            None => Wish::Remove { node },
+        let change = match revise.address {
+            Some(address) => VoterChange::Add { node, address: address.into() },
+            None => VoterChange::Remove { node },
         };
-        Ok((Ticket(revise.ticket), wish))
+        Ok((Ticket(revise.ticket), change))
     }
 
     const DONE: u32 = 1;
@@ -400,8 +400,8 @@ impl From<&Message> for wire::Message {
                 };
                 (Some(*incarnation), Some(wire::Word::Told(told)))
             }
-            Message::Revise { incarnation, ticket, wish } => {
-                (Some(*incarnation), Some(wire::Word::Revise(revising::wish_out(*ticket, wish))))
+            Message::Revise { incarnation, ticket, change } => {
+                (Some(*incarnation), Some(wire::Word::Revise(revising::voter_change_out(*ticket, change))))
             }
             Message::Revised { incarnation, to, ticket, progress } => {
                 let revised = revising::progress_out(*ticket, *progress);
@@ -470,8 +470,8 @@ impl TryFrom<wire::Message> for Message {
                 unreadable,
             },
             wire::Word::Revise(revise) => {
-                let (ticket, wish) = revising::wish_in(revise)?;
-                Self::Revise { incarnation: named()?, ticket, wish }
+                let (ticket, change) = revising::voter_change_in(revise)?;
+                Self::Revise { incarnation: named()?, ticket, change }
             }
             wire::Word::Revised(revised) => {
                 let to = incarnation_of(revised.to, "revised.to")?;

@@ -8,7 +8,7 @@ use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use primacy_kv::command::{Command, Operation, Outcome, Read, Refusal, RequestLimits, SessionId, Version};
 use primacy_kv::entry::Entry;
 use primacy_kv::machine::clients::Keep;
-use primacy_kv::replication::replica::{Progress, Wish};
+use primacy_kv::replication::replica::{Progress, VoterChange};
 use primacy_kv::state::State;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -58,7 +58,7 @@ pub(crate) enum MapRequest {
     /// The time to live of a session.
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
     /// Make this change of the voters.
-    Revise(Wish, oneshot::Sender<Result<Progress, MapError>>),
+    Revise(VoterChange, oneshot::Sender<Result<Progress, MapError>>),
     /// Accept this node's log as complete.
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
@@ -244,8 +244,8 @@ impl Map {
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.
-    pub async fn revise(&self, wish: Wish) -> Result<Progress, MapError> {
-        self.ask(|answer| MapRequest::Revise(wish, answer)).await
+    pub async fn revise(&self, change: VoterChange) -> Result<Progress, MapError> {
+        self.ask(|answer| MapRequest::Revise(change, answer)).await
     }
 
     /// Accepts this node's log, which it has lost, as complete: no other node has more of it. Returns true if it was lost.

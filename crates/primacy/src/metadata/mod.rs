@@ -10,6 +10,6 @@ pub(crate) use map::gauges::Gauges;
 pub use map::{Board, Map, MapError};
 pub(crate) use map::{MapEnd, MapRequest, REQUESTS_MAX, maps};
 pub use primacy_core::hard_state::Durability;
-pub use primacy_kv::replication::replica::{Progress, Refusal, Wish};
+pub use primacy_kv::replication::replica::{Progress, Refusal, VoterChange};
 
 pub(crate) use shared::SharedState;

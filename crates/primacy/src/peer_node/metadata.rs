@@ -11,7 +11,7 @@ use primacy_kv::command::Outcome;
 use primacy_kv::machine::clients::Ticket;
 use primacy_kv::machine::{self, Answer, Ask, Durable, Message};
 use primacy_kv::replication::log::{Stored, Write};
-use primacy_kv::replication::replica::{self, Progress, Wish};
+use primacy_kv::replication::replica::{self, Progress, VoterChange};
 use primacy_kv::replication::voters::Voters;
 use tokio::sync::{mpsc, oneshot};
 
@@ -293,14 +293,14 @@ impl MetadataEffects {
             MapRequest::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
-            MapRequest::Revise(wish, answer) => {
-                if let Wish::Add { node, address } = &wish
+            MapRequest::Revise(change, answer) => {
+                if let VoterChange::Add { node, address } = &change
                     && let Err(why) = self.may_add(*node, address)
                 {
                     let _ = answer.send(Err(MapError::Voter { why }));
                     return None;
                 }
-                (Waiter::Revise(answer), Ask::Revise(ticket, wish))
+                (Waiter::Revise(answer), Ask::Revise(ticket, change))
             }
             MapRequest::AcceptLoss(answer) => (Waiter::AcceptLoss(answer), Ask::AcceptLoss(ticket)),
         };

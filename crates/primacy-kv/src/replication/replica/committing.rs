@@ -50,7 +50,7 @@ impl<S: Replicated> Replica<S> {
         let own = voters.contains_key(&self.config.me.node).then_some(self.written);
         let others = lead.followers.iter().filter(|(node, _)| voters.contains_key(node));
         let mut held: Vec<LeaderSequence> =
-            own.into_iter().chain(others.map(|(_, follower)| follower.held)).collect();
+            own.into_iter().chain(others.map(|(_, follower)| follower.match_id)).collect();
         majority::reached(voters.len(), &mut held).unwrap_or_default()
     }
 

@@ -118,7 +118,7 @@ impl<S: Replicated> Replica<S> {
         if follower.offered.is_some() {
             return;
         }
-        let last = follower.sent.unwrap_or_default();
+        let last = follower.sent_id.unwrap_or_default();
         let number = self.snapshot_to_offer(now, last);
         if let Role::Leader(lead) = &mut self.role
             && let Some(follower) = lead.followers.get_mut(&to)
@@ -173,7 +173,7 @@ impl<S: Replicated> Replica<S> {
         self.send(from.node, Body::PartReply { to: from.incarnation, number, voters, offset, length, bytes });
     }
 
-    pub(super) fn on_part_reply(&mut self, now: Instant, from: Identity, part: Part<'_>) {
+    pub(super) fn on_part_reply(&mut self, now: Instant, from: Identity, part: SnapshotChunk<'_>) {
         let Some(incoming) = &mut self.incoming else { return };
         let fits = incoming.from == from
             && incoming.number == part.number
@@ -233,7 +233,7 @@ impl<S: Replicated> Replica<S> {
 
 /// A part of a snapshot.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct SnapshotChunk<'a> {
     pub(super) number: LeaderSequence,
     pub(super) voters: Arc<Voters>,
     pub(super) offset: u64,

@@ -42,11 +42,11 @@ impl<S: Replicated> StateReduction for Replica<S> {
         for follower in lead.followers.values_mut() {
             follower.rewound = if follower.round > follower.rewound { ROUND - 1 } else { ROUND };
             follower.round = ROUND;
-            if follower.sent.is_some() {
+            if follower.sent_id.is_some() {
                 follower.resend_at = Some(Instant::NEVER);
             }
             if window == usize::MAX {
-                follower.under_way.clear();
+                follower.in_flight.clear();
             }
         }
     }

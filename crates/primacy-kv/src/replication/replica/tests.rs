@@ -314,15 +314,15 @@ impl World {
     /// An operator adds a voter, or removes one.
     fn revise(&mut self, leader: usize) {
         let node = self.below(self.nodes.len());
-        let wish = match self.chance(50) {
-            true => Wish::Add { node: name(node), address: Arc::from("nowhere") },
-            false => Wish::Remove { node: name(node) },
+        let change = match self.chance(50) {
+            true => VoterChange::Add { node: name(node), address: Arc::from("nowhere") },
+            false => VoterChange::Remove { node: name(node) },
         };
         let up: Vec<NodeId> =
             (0..self.nodes.len()).filter(|&index| self.nodes[index].replica.is_some()).map(name).collect();
         let now = self.now;
         let Some(replica) = &mut self.nodes[leader].replica else { return };
-        match replica.revise(now, &wish, true, |voter| up.contains(&voter)) {
+        match replica.revise(now, &change, true, |voter| up.contains(&voter)) {
             Progress::Committing => self.count("voters changed"),
             Progress::CatchingUp { .. } => self.count("taught"),
             Progress::Done | Progress::Waiting | Progress::Resigning | Progress::Refused(_) => {}

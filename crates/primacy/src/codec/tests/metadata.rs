@@ -10,7 +10,7 @@ use primacy_kv::machine::Message;
 use primacy_kv::machine::clients::{Keep, Ticket};
 use primacy_kv::replication::log::{Record, RecordBody};
 use primacy_kv::replication::message::Body;
-use primacy_kv::replication::replica::{Progress, Refusal, VOTERS_MAX, Wish};
+use primacy_kv::replication::replica::{Progress, Refusal, VOTERS_MAX, VoterChange};
 use primacy_kv::replication::voters;
 
 use super::*;
@@ -57,8 +57,12 @@ fn words() -> Vec<Message> {
             sessions: vec![(session, Keep::Alive, left), (session, Keep::Look, None)],
             unreadable: vec![2, 300],
         },
-        Message::Revise { incarnation, ticket, wish: Wish::Add { node: node("c"), address: "h:3".into() } },
-        Message::Revise { incarnation, ticket, wish: Wish::Remove { node: node("c") } },
+        Message::Revise {
+            incarnation,
+            ticket,
+            change: VoterChange::Add { node: node("c"), address: "h:3".into() },
+        },
+        Message::Revise { incarnation, ticket, change: VoterChange::Remove { node: node("c") } },
         revised(Progress::Done),
         revised(Progress::Committing),
         revised(Progress::CatchingUp { held: number(5, 2), last: number(5, 300) }),

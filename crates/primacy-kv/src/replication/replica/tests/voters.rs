@@ -19,12 +19,12 @@ fn somewhere() -> Arc<str> {
     Arc::from("somewhere")
 }
 
-fn add(number: usize) -> Wish {
-    Wish::Add { node: voter(number), address: somewhere() }
+fn add(number: usize) -> VoterChange {
+    VoterChange::Add { node: voter(number), address: somewhere() }
 }
 
-fn remove(number: usize) -> Wish {
-    Wish::Remove { node: voter(number) }
+fn remove(number: usize) -> VoterChange {
+    VoterChange::Remove { node: voter(number) }
 }
 
 /// The first of so many voters.
@@ -69,12 +69,12 @@ fn answer_at(leader: &mut Replica<History>, now: Instant, from: Identity) {
     leader.handle(now, from, leader.bound(), answer);
 }
 
-/// The refusal of a wish if these nodes are heard; it changes nothing.
-fn refused(replica: &mut Replica<History>, wish: &Wish, heard: &[usize]) -> Refusal {
+/// The refusal of a change if these nodes are heard; it changes nothing.
+fn refused(replica: &mut Replica<History>, change: &VoterChange, heard: &[usize]) -> Refusal {
     let before = replica.clone();
     let is_heard = |node| heard.iter().any(|&number| voter(number) == node);
-    let said = replica.revise(Instant::default(), wish, true, is_heard);
-    assert!(*replica == before, "{wish:?} has changed something: {said:?}");
+    let said = replica.revise(Instant::default(), change, true, is_heard);
+    assert!(*replica == before, "{change:?} has changed something: {said:?}");
     match said {
         Progress::Refused(refusal) => refusal,
         Progress::Done
@@ -82,7 +82,7 @@ fn refused(replica: &mut Replica<History>, wish: &Wish, heard: &[usize]) -> Refu
         | Progress::CatchingUp { .. }
         | Progress::Waiting
         | Progress::Resigning => {
-            panic!("{wish:?}: {said:?}")
+            panic!("{change:?}: {said:?}")
         }
     }
 }
@@ -109,8 +109,8 @@ fn a_voter_counts_once_however_often_it_answers() {
 #[test]
 fn one_that_does_not_lead_changes_no_voters() {
     let mut replica = follower_of(3);
-    for wish in [add(3), remove(2), add(1), remove(7)] {
-        assert_eq!(refused(&mut replica, &wish, &[0, 1, 2]), Refusal::NotLeading);
+    for change in [add(3), remove(2), add(1), remove(7)] {
+        assert_eq!(refused(&mut replica, &change, &[0, 1, 2]), Refusal::NotLeading);
     }
     // Nor does a leader that does not know yet what was committed before it.
     replica.lead(Instant::default());
@@ -149,8 +149,8 @@ fn of_the_voters_that_there_would_be_a_majority_must_be_heard() {
 #[test]
 fn a_voter_that_is_reached_elsewhere_is_not_added_again() {
     let mut leader = leader_of(3);
-    let wish = Wish::Add { node: voter(1), address: Arc::from("elsewhere") };
-    assert_eq!(refused(&mut leader, &wish, &[0, 1, 2]), Refusal::OtherAddress);
+    let change = VoterChange::Add { node: voter(1), address: Arc::from("elsewhere") };
+    assert_eq!(refused(&mut leader, &change, &[0, 1, 2]), Refusal::OtherAddress);
     assert_eq!(leader.revise(Instant::default(), &add(1), true, |_| true), Progress::Done);
 }
 

@@ -9,40 +9,40 @@ use crate::process_slot::ProcessSlot;
 use crate::trace::Level;
 
 impl<A: Algorithm> Script<A> {
-    pub(super) fn wishes(&mut self, words: &[&str]) -> Result<bool, String> {
+    pub(super) fn node_commands(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["campaign", ref names @ ..] => {
                 for slot in self.slots(names)? {
                     self.world()?.node_mut(slot).campaigns = true;
-                    self.wish(slot, Command::Campaign)?;
+                    self.give_command(slot, Command::Campaign)?;
                 }
             }
             ["withdraw", node] => {
                 let slot = self.slot(node)?;
                 self.world()?.node_mut(slot).campaigns = false;
-                self.wish(slot, Command::Withdraw)?;
+                self.give_command(slot, Command::Withdraw)?;
             }
             ["resign", node] => {
                 let slot = self.slot(node)?;
-                self.wish(slot, Command::Resign)?;
+                self.give_command(slot, Command::Resign)?;
             }
             ["transfer", node, to] => {
                 let (slot, to) = (self.slot(node)?, self.slot(to)?);
                 let to = self.world()?.node(to).name;
-                self.wish(slot, Command::Transfer(to))?;
+                self.give_command(slot, Command::Transfer(to))?;
             }
             ["health", node, "good"] => {
                 let slot = self.slot(node)?;
-                self.wish(slot, Command::Healthy(true))?;
+                self.give_command(slot, Command::Healthy(true))?;
             }
             ["health", node, "bad"] => {
                 let slot = self.slot(node)?;
-                self.wish(slot, Command::Healthy(false))?;
+                self.give_command(slot, Command::Healthy(false))?;
             }
             ["down", at, node] => {
                 let (slot, node) = (self.slot(at)?, self.slot(node)?);
                 let node = self.world()?.node(node).name;
-                self.wish(slot, Command::Down(node))?;
+                self.give_command(slot, Command::Down(node))?;
             }
             ["busy", node] => {
                 let slot = self.slot(node)?;
@@ -70,7 +70,7 @@ impl<A: Algorithm> Script<A> {
         Ok(true)
     }
 
-    fn wish(&mut self, slot: ProcessSlot, command: Command) -> Result<(), String> {
+    fn give_command(&mut self, slot: ProcessSlot, command: Command) -> Result<(), String> {
         let world = self.world()?;
         if world.process(slot).is_none() {
             return Err("it does not run".to_owned());
@@ -79,7 +79,7 @@ impl<A: Algorithm> Script<A> {
         Ok(())
     }
 
-    pub(super) fn store_wishes(&mut self, words: &[&str]) -> Result<bool, String> {
+    pub(super) fn store_commands(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["store", "init"] => self.init(0)?,
             ["store", "init", token] => self.init(value(token)?)?,

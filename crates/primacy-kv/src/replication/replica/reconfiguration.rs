@@ -39,7 +39,7 @@ const THERE_FOR: u64 = 120;
 
 /// A requested change of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum VoterChange {
     /// Add this node as a voter with this address. It is brought up to date first.
     Add {
         /// The node.
@@ -135,7 +135,7 @@ impl<S: Replicated> Replica<S> {
     pub fn revise(
         &mut self,
         now: Instant,
-        wish: &Wish,
+        change: &VoterChange,
         is_supported: bool,
         is_heard: impl Fn(NodeId) -> bool,
     ) -> Progress {
@@ -143,8 +143,8 @@ impl<S: Replicated> Replica<S> {
             return Progress::Refused(Refusal::NotLeading);
         }
         let settled = self.committed >= self.voters.number;
-        match wish {
-            Wish::Add { node, address } => {
+        match change {
+            VoterChange::Add { node, address } => {
                 if let Some(known) = self.voters.members.get(node) {
                     let done = if settled { Progress::Done } else { Progress::Committing };
                     return if known == address { done } else { Progress::Refused(Refusal::OtherAddress) };
@@ -160,11 +160,11 @@ impl<S: Replicated> Replica<S> {
                 }
                 if settled && is_supported { self.change_voters(now, members) } else { Progress::Waiting }
             }
-            Wish::Remove { node } if !self.voters.contains(*node) => {
+            VoterChange::Remove { node } if !self.voters.contains(*node) => {
                 self.unteach(*node);
                 if settled { Progress::Done } else { Progress::Committing }
             }
-            Wish::Remove { node } => {
+            VoterChange::Remove { node } => {
                 let mut members = self.voters.members.clone();
                 let address = members.remove(node);
                 if let Some(refusal) = refusal(&members, &is_heard) {
@@ -234,8 +234,8 @@ impl<S: Replicated> Replica<S> {
             lead.learners.insert(node, Learner { address, asked_at: now, has_answered: false });
         }
         let follower = lead.followers.entry(node).or_default();
-        let held = follower.held;
-        match follower.sent {
+        let held = follower.match_id;
+        match follower.sent_id {
             // It has nothing to answer, and a node that answers nothing may be gone.
             Some(sent) if follower.resend_at.is_none() && self.log.position(sent).is_some() => {
                 let body = follower.append(sent, Vec::new(), self.committed);
@@ -277,7 +277,7 @@ impl<S: Replicated> Replica<S> {
         if settled {
             let learners = &lead.learners;
             lead.followers.retain(|node, follower| {
-                let hears_soon = follower.held >= number && follower.told < number;
+                let hears_soon = follower.match_id >= number && follower.commit_sent < number;
                 hears_soon || self.voters.contains(*node) || learners.contains_key(node)
             });
         }
