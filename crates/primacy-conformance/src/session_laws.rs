@@ -107,13 +107,13 @@ impl Candidate {
         Self { store, holder: holder(name, 1), session: begun.session }
     }
 
-    async fn stand(&self) -> QueuePosition {
-        self.store.stand(&self.session, &self.holder).await.expect("its session lives")
+    async fn campaign(&self) -> QueuePosition {
+        self.store.campaign(&self.session, &self.holder).await.expect("its session lives")
     }
 
     /// Enters the queue, and is the first.
     async fn lead(&self) -> FencingToken {
-        match self.stand().await {
+        match self.campaign().await {
             QueuePosition::First { token, .. } => token,
             QueuePosition::Behind { first } => {
                 panic!("{} should be the first, and {first:?} is", self.holder.identity)
@@ -127,7 +127,7 @@ impl Candidate {
 
     /// Enters the queue behind another candidate; returns the first.
     async fn wait_behind(&self) -> Entry {
-        match self.stand().await {
+        match self.campaign().await {
             QueuePosition::Behind { first } => first,
             QueuePosition::First { token, .. } => {
                 panic!("it is the first, with {token}, and another one should be")
@@ -138,7 +138,7 @@ impl Candidate {
     /// Looks whenever it is woken, until it is the first.
     async fn become_first(&self) -> FencingToken {
         loop {
-            if let QueuePosition::First { token, .. } = self.stand().await {
+            if let QueuePosition::First { token, .. } = self.campaign().await {
                 return token;
             }
             self.store.changed().await;

@@ -159,10 +159,10 @@ impl ElectionHarness for Broken {
     }
 
     fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()> {
-        if order == NodeCommand::Stop {
+        if command == NodeCommand::Stop {
             self.restarts += 1;
         }
-        if order == NodeCommand::Cancel && self.flaw == Flaw::CampaignsOn {
+        if command == NodeCommand::Cancel && self.flaw == Flaw::CampaignsOn {
             return Box::pin(async {});
         }
         self.inner.command(node, command)

@@ -233,7 +233,7 @@ impl Sessions for Handle {
         })
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,

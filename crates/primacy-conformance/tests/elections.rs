@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use primacy_conformance::elections::deployment::Deployment;
 use primacy_conformance::elections::in_process::InProcess;
-use primacy_conformance::elections::processes::{Processes, stand_if_told};
+use primacy_conformance::elections::processes::{Processes, campaign_if_told};
 use primacy_conformance::elections::{
     Bounds, ElectionHarness, LAWS, Need, NodeCommand, NodeEvent, Pace, Waiting, check, simulated,
 };
@@ -37,17 +37,17 @@ fn simulated_arms(seed: u64) -> [Box<dyn ElectionHarness>; 3] {
     [Box::new(quorum), Box::new(lease), Box::new(simulated::session(seed))]
 }
 
-/// This program once more, with nothing to do but [`stand_as_a_candidate`].
+/// This program once more, with nothing to do but [`campaign_as_a_candidate`].
 fn candidate() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-    command.args(["--exact", "stand_as_a_candidate", "--nocapture"]);
+    command.args(["--exact", "campaign_as_a_candidate", "--nocapture"]);
     command
 }
 
 /// Not a test of its own: the process of each candidate.
 #[tokio::test]
-async fn stand_as_a_candidate() {
-    stand_if_told().await;
+async fn campaign_as_a_candidate() {
+    campaign_if_told().await;
 }
 
 /// A directory that is removed at the end.

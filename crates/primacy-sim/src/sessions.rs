@@ -206,9 +206,9 @@ impl SessionStore {
                 served.look_at = timeout.ok().map(|timeout| self.keep(now, &session, timeout));
                 (Message::KeepAliveReply { request, result: timeout }, ChangeNotice::default())
             }
-            Message::Stand { request, session, holder } => {
-                let (result, notice) = self.stand(&session, holder);
-                (Message::StandReply { request, result }, notice)
+            Message::Campaign { request, session, holder } => {
+                let (result, notice) = self.campaign(&session, holder);
+                (Message::CampaignReply { request, result }, notice)
             }
             Message::Leave { request, session } => {
                 let (result, notice) = self.let_go(&session, &mut served.released, false);
@@ -229,7 +229,7 @@ impl SessionStore {
             }
             Message::BeginReply { .. }
             | Message::KeepAliveReply { .. }
-            | Message::StandReply { .. }
+            | Message::CampaignReply { .. }
             | Message::LeaveReply { .. }
             | Message::EndReply { .. }
             | Message::FirstReply { .. }
@@ -249,7 +249,7 @@ impl SessionStore {
         ends_at.after(self.lateness)
     }
 
-    fn stand(
+    fn campaign(
         &mut self,
         session: &SessionId,
         holder: Holder,
@@ -297,14 +297,16 @@ pub(crate) fn refusal(message: &Message, failure: RequestFailure) -> Option<Mess
         Message::KeepAlive { request, .. } => {
             Message::KeepAliveReply { request: id(request), result: Err(failure) }
         }
-        Message::Stand { request, .. } => Message::StandReply { request: id(request), result: Err(failure) },
+        Message::Campaign { request, .. } => {
+            Message::CampaignReply { request: id(request), result: Err(failure) }
+        }
         Message::Leave { request, .. } => Message::LeaveReply { request: id(request), result: Err(failure) },
         Message::End { request, .. } => Message::EndReply { request: id(request), result: Err(failure) },
         Message::First { request } => Message::FirstReply { request: id(request), result: Err(failure) },
         Message::Evict { request, .. } => Message::EvictReply { request: id(request), result: Err(failure) },
         Message::BeginReply { .. }
         | Message::KeepAliveReply { .. }
-        | Message::StandReply { .. }
+        | Message::CampaignReply { .. }
         | Message::LeaveReply { .. }
         | Message::EndReply { .. }
         | Message::FirstReply { .. }

@@ -118,9 +118,9 @@ pub enum Turn {
     /// A process begins.
     Begins,
     /// It campaigns from now on.
-    Stands,
+    Campaigns,
     /// It does not campaign any more, and does not lead.
-    StandsNoMore,
+    StopsCampaigning,
     /// It leads from now on.
     Leads {
         /// In this term.
@@ -174,7 +174,7 @@ pub struct Trace {
     recorded: Option<Recording>,
     digest: Option<u64>,
     /// The nodes that were reported to campaign.
-    standing: BTreeSet<NodeId>,
+    campaigning: BTreeSet<NodeId>,
 }
 
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ impl Trace {
             entries: Vec::new(),
             recorded: None,
             digest: None,
-            standing: BTreeSet::new(),
+            campaigning: BTreeSet::new(),
         }
     }
 
@@ -274,8 +274,8 @@ impl Trace {
     }
 
     /// Records whether a node campaigns. Returns true if that has changed.
-    pub fn notes_standing(&mut self, node: NodeId, stands: bool) -> bool {
-        if stands { self.standing.insert(node) } else { self.standing.remove(&node) }
+    pub fn notes_campaigning(&mut self, node: NodeId, campaigns: bool) -> bool {
+        if campaigns { self.campaigning.insert(node) } else { self.campaigning.remove(&node) }
     }
 }
 
@@ -314,7 +314,7 @@ impl Turn {
     pub const fn is_loud(self) -> bool {
         match self {
             Self::Leads { .. } | Self::Drains | Self::Deposed | Self::Alarm | Self::Ends => true,
-            Self::Begins | Self::Stands | Self::StandsNoMore | Self::Renewed { .. } => false,
+            Self::Begins | Self::Campaigns | Self::StopsCampaigning | Self::Renewed { .. } => false,
             Self::Names(_) | Self::Paused | Self::Resumed | Self::Nothing => false,
         }
     }

@@ -94,7 +94,7 @@ pub(crate) enum ScheduledEvent<M> {
     Reconnect { slots: (ProcessSlot, ProcessSlot) },
     Written { slot: ProcessSlot, life: u64 },
     Drained { slot: ProcessSlot, ordinal: u64 },
-    StandsAgain { slot: ProcessSlot, life: u64 },
+    CampaignsAgain { slot: ProcessSlot, life: u64 },
     WorkKilled { slot: ProcessSlot, dead: Identity },
     TellDeath { guardian_of: ProcessSlot, to: ProcessSlot, dead: Identity },
     WriteArrives { slot: ProcessSlot, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
@@ -336,7 +336,7 @@ impl<A: Algorithm> World<A> {
                     self.drained(slot);
                 }
             }
-            ScheduledEvent::StandsAgain { slot, life } => self.stands_again(slot, life),
+            ScheduledEvent::CampaignsAgain { slot, life } => self.campaigns_again(slot, life),
             ScheduledEvent::WorkKilled { slot, dead } => self.work_killed(slot, dead),
             ScheduledEvent::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
             ScheduledEvent::WriteArrives { slot, late, mandate, ordinal } => {
@@ -481,7 +481,7 @@ impl<A: Algorithm> World<A> {
     }
 
     fn sleep(&mut self, slot: ProcessSlot) {
-        self.trace_standing(slot);
+        self.trace_campaigning(slot);
         let now = self.now;
         let clock = &self.nodes[slot.0 % self.nodes.len()].clock;
         let Some(process) = &mut self.slots[slot.0] else { return };
@@ -874,8 +874,8 @@ impl<A: Algorithm> World<A> {
     }
 
     /// Returns a node's own part of its handshake.
-    pub(crate) fn standing(&self, slot: ProcessSlot) -> (u32, bool) {
-        self.node(slot).settings.standing()
+    pub(crate) fn priority_and_witness(&self, slot: ProcessSlot) -> (u32, bool) {
+        self.node(slot).settings.priority_and_witness()
     }
 }
 
@@ -895,7 +895,7 @@ const fn is_write(request: &session::Message) -> bool {
     matches!(
         request,
         session::Message::Begin { .. }
-            | session::Message::Stand { .. }
+            | session::Message::Campaign { .. }
             | session::Message::Leave { .. }
             | session::Message::End { .. }
             | session::Message::Evict { .. }

@@ -99,7 +99,7 @@ impl Sessions for ConsulSessions {
         self.ask(move |queue| async move { pool.keep_alive(&queue.api, &session).await })
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
@@ -107,7 +107,7 @@ impl Sessions for ConsulSessions {
         let (pool, session, holder) =
             (Arc::clone(&self.share.pool), session.as_str().to_owned(), holder.clone());
         self.ask(move |queue| async move {
-            let place = queue.stand(&session, &holder).await;
+            let place = queue.campaign(&session, &holder).await;
             if matches!(place, Err(SessionError::Ended { .. })) {
                 pool.forget(&session);
             }

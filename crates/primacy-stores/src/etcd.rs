@@ -130,14 +130,14 @@ impl Sessions for EtcdSessions {
         })
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
     ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         Box::pin(async move {
             let (lease, holder) = (lease_of(session)?, holder.clone());
-            self.run(move |task: Task| async move { task.stand(lease, &holder).await }).await
+            self.run(move |task: Task| async move { task.campaign(lease, &holder).await }).await
         })
     }
 
@@ -225,7 +225,7 @@ struct Task {
 }
 
 impl Task {
-    async fn stand(&self, lease: Lease, holder: &Holder) -> Result<QueuePosition, SessionError> {
+    async fn campaign(&self, lease: Lease, holder: &Holder) -> Result<QueuePosition, SessionError> {
         let own = {
             let mut state = lock(&self.state);
             let known = state.own.filter(|own| own.lease == lease);
@@ -238,7 +238,7 @@ impl Task {
             own
         };
         let is_seen = own.created.is_some();
-        let standing = self.queue.stand(&self.connected.client, lease, (holder, own.entry), is_seen);
+        let standing = self.queue.campaign(&self.connected.client, lease, (holder, own.entry), is_seen);
         let (result, in_doubt) = standing.await;
         let created = result.as_ref().map_or(own.created, |found| Some(found.created));
         let mut state = lock(&self.state);

@@ -31,13 +31,13 @@ pub trait Sessions: Send + Sync + Debug {
 
     /// Makes sure that this session has exactly one entry in the queue, which names `holder`, and returns its position. It may
     /// be repeated at will: an existing entry is found again.
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
     ) -> Pending<'a, Result<QueuePosition, SessionError>>;
 
-    /// Takes this session's entry out of the queue; also one that an earlier [`stand`](Self::stand), whose answer was lost, may
+    /// Takes this session's entry out of the queue; also one that an earlier [`campaign`](Self::campaign), whose answer was lost, may
     /// have made; never one that a later `stand` makes, however late or often this request takes effect. The session goes on.
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
@@ -52,14 +52,14 @@ pub trait Sessions: Send + Sync + Debug {
     fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>>;
 
     /// Asks the first in the queue, whose token this must be, to resign; `by` names the requester, for people. It finds the
-    /// request when it checks its [position](Self::stand). `false` if another one is first, or it cannot be asked.
+    /// request when it checks its [position](Self::campaign). `false` if another one is first, or it cannot be asked.
     fn ask_to_resign<'a>(
         &'a self,
         token: FencingToken,
         by: &'a str,
     ) -> Pending<'a, Result<bool, SessionError>>;
 
-    /// Resolves when the last answer of [`stand`](Self::stand) or [`first`](Self::first) through this handle may be out of date,
+    /// Resolves when the last answer of [`campaign`](Self::campaign) or [`first`](Self::first) through this handle may be out of date,
     /// and at once if it already is: where this session is behind others, when the next one before it goes; where it is first,
     /// when its own entry is changed or removed; where it has no entry, when another one is first.
     ///

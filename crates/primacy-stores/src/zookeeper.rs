@@ -110,13 +110,13 @@ impl Sessions for ZooKeeperSessions {
         self.run(async move |queue| queue.link().keep_alive(&session, queue.directory()).await)
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
     ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         let (session, holder) = (session.clone(), holder.clone());
-        self.run(async move |queue| queue.stand(&session, &holder).await)
+        self.run(async move |queue| queue.campaign(&session, &holder).await)
     }
 
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {

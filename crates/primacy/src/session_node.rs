@@ -147,9 +147,9 @@ async fn answer(
             let result = renewing().run(store.keep_alive(&session)).await;
             Message::KeepAliveReply { request, result: result.map(Duration::from).map_err(told) }
         }
-        Message::Stand { request, session, holder } => {
-            let result = looking().run(store.stand(&session, &holder)).await.map_err(told);
-            Message::StandReply { request, result }
+        Message::Campaign { request, session, holder } => {
+            let result = looking().run(store.campaign(&session, &holder)).await.map_err(told);
+            Message::CampaignReply { request, result }
         }
         Message::Leave { request, session } => {
             let left = renewing().run(store.leave(&session)).await;
@@ -173,7 +173,7 @@ async fn answer(
         }
         Message::BeginReply { .. }
         | Message::KeepAliveReply { .. }
-        | Message::StandReply { .. }
+        | Message::CampaignReply { .. }
         | Message::LeaveReply { .. }
         | Message::EndReply { .. }
         | Message::FirstReply { .. }
@@ -205,14 +205,14 @@ fn complain_of_a_short_session(answer: &Message, timeout_min: Duration) {
 /// True if the store has shown its state.
 fn is_look(answer: &Message) -> bool {
     match answer {
-        Message::StandReply { result, .. } => result.is_ok(),
+        Message::CampaignReply { result, .. } => result.is_ok(),
         Message::FirstReply { result, .. } => result.is_ok(),
         Message::Begin { .. } | Message::BeginReply { .. } => false,
         Message::KeepAlive { .. } | Message::KeepAliveReply { .. } => false,
         Message::Leave { .. } | Message::LeaveReply { .. } => false,
         Message::End { .. } | Message::EndReply { .. } => false,
         Message::Evict { .. } | Message::EvictReply { .. } => false,
-        Message::Stand { .. } | Message::First { .. } | Message::Changed => false,
+        Message::Campaign { .. } | Message::First { .. } | Message::Changed => false,
     }
 }
 
@@ -328,9 +328,9 @@ mod tests {
         let session = begin(effects).await;
         let identity = Identity::new("a".parse().expect("a name"), Incarnation { count: 1, nonce: 1 });
         let holder = Holder { identity, address: String::new() };
-        let stand = Message::Stand { request: RequestId(2), session: session.clone(), holder };
-        let told = ask(effects, stand).await;
-        let Message::StandReply { result: Ok(QueuePosition::First { token, .. }), .. } = told else {
+        let campaign = Message::Campaign { request: RequestId(2), session: session.clone(), holder };
+        let told = ask(effects, campaign).await;
+        let Message::CampaignReply { result: Ok(QueuePosition::First { token, .. }), .. } = told else {
             panic!("{told:?}")
         };
         (session, token)

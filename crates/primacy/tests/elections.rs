@@ -136,17 +136,17 @@ async fn three_nodes_elect_hand_over_and_survive(safety: Safety) {
         electors.push(peer(node, &peers, &dir, safety).await);
     }
     let (elected, mut leaders) = tokio::sync::mpsc::unbounded_channel();
-    let stand = |elector: &Elector| {
+    let campaign = |elector: &Elector| {
         let (elector, elected) = (elector.clone(), elected.clone());
         tokio::spawn(async move { elected.send(elector.campaign().await.unwrap()) });
     };
-    electors.iter().for_each(stand);
+    electors.iter().for_each(campaign);
     let first = soon("the first election", leaders.recv()).await.unwrap();
     first.check().unwrap();
     let token = first.token();
     let former = first.leader().identity;
     first.resign().await;
-    electors.iter().filter(|elector| elector.identity() == former).for_each(stand);
+    electors.iter().filter(|elector| elector.identity() == former).for_each(campaign);
     let second = soon("the election after a resignation", leaders.recv()).await.unwrap();
     assert!(second.token() > token);
 
@@ -154,7 +154,7 @@ async fn three_nodes_elect_hand_over_and_survive(safety: Safety) {
     let holder = second.leader().identity.node;
     let target = electors.iter().map(|elector| elector.identity().node).find(|&node| node != holder).unwrap();
     assert_eq!(second.transfer(target).await, Reason::Transferred(target));
-    electors.iter().filter(|elector| elector.identity().node == holder).for_each(stand);
+    electors.iter().filter(|elector| elector.identity().node == holder).for_each(campaign);
     let third = soon("the election after a transfer", leaders.recv()).await.unwrap();
     assert_eq!(third.leader().identity.node, target);
     assert!(third.token() > token);

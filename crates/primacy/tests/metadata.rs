@@ -81,12 +81,12 @@ async fn what_one_node_writes_all_can_read() {
 }
 
 /// A node that campaigns until it is dropped.
-struct Standing {
+struct RunningNode {
     elector: Elector,
-    stands: tokio::task::JoinHandle<()>,
+    campaigns: tokio::task::JoinHandle<()>,
 }
 
-impl Standing {
+impl RunningNode {
     async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) -> Self {
         Self::begin(enter(name, peers, dir, durability).await)
     }
@@ -94,12 +94,12 @@ impl Standing {
     /// Campaigns from now on.
     fn begin(elector: Elector) -> Self {
         let candidate = elector.clone();
-        let stands = tokio::spawn(async move {
+        let campaigns = tokio::spawn(async move {
             while let Ok(leadership) = candidate.campaign().await {
                 leadership.lost().await;
             }
         });
-        Self { elector, stands }
+        Self { elector, campaigns }
     }
 
     fn map(&self) -> &Map {
@@ -158,7 +158,7 @@ impl Standing {
 
     async fn close(self) {
         self.elector.close().await;
-        self.stands.await.unwrap();
+        self.campaigns.await.unwrap();
     }
 }
 
@@ -177,13 +177,13 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     let all = peers(&["a", "b", "c", "d"]);
     let first: Peers = all.to_string().rsplit_once(',').unwrap().0.parse().unwrap();
     let node = |name: &str| NodeId::new(name).unwrap();
-    let a = Standing::enter("a", &first, dir, durability).await;
-    let b = Standing::enter("b", &first, dir, durability).await;
-    let c = Standing::enter("c", &first, dir, durability).await;
+    let a = RunningNode::enter("a", &first, dir, durability).await;
+    let b = RunningNode::enter("b", &first, dir, durability).await;
+    let c = RunningNode::enter("c", &first, dir, durability).await;
     a.writes("before").await;
 
     // A node that no voter knows is refused, with advice. Then it is added, and has all that there is.
-    let d = Standing::enter("d", &all, dir, durability).await;
+    let d = RunningNode::enter("d", &all, dir, durability).await;
     until("the refusal of d", async || {
         let view = d.view().await;
         let refused =
@@ -206,13 +206,13 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
     for one in [&a, &c, &d] {
         one.counts("{a, c, d}").await;
     }
-    let removed = async |one: &Standing| {
+    let removed = async |one: &RunningNode| {
         let status = one.elector.status().await.unwrap();
         status.why_no_leader().iter().any(|why| why.contains("b is none of the voters {a, c, d}"))
     };
     until("that b knows it", async || removed(&b).await).await;
     b.close().await;
-    let b = Standing::enter("b", &first, dir, durability).await;
+    let b = RunningNode::enter("b", &first, dir, durability).await;
     assert!(removed(&b).await);
     until("the refusal of b", async || {
         let refused =
@@ -223,7 +223,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
 
     // A voter that comes back goes by its record, and not by its configuration; so it does without the nodes that are gone.
     c.close().await;
-    let c = Standing::enter("c", &first, dir, durability).await;
+    let c = RunningNode::enter("c", &first, dir, durability).await;
     c.counts("{a, c, d}").await;
     a.close().await;
     c.writes("without a").await;
@@ -238,7 +238,7 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
     let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-leader"));
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
-        nodes.push(Standing::enter(name, &all, &dir, Durability::Fsync).await);
+        nodes.push(RunningNode::enter(name, &all, &dir, Durability::Fsync).await);
     }
     nodes[0].writes("before").await;
     let leader = nodes[0].elector.status().await.unwrap().leader.unwrap().identity.node;
@@ -266,20 +266,20 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
 #[tokio::test]
 async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served() {
     let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-lost"));
-    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
-    let b = Standing::enter("b", &all, &dir, Durability::Fsync).await;
+    let a = RunningNode::enter("a", &all, &dir, Durability::Fsync).await;
+    let b = RunningNode::enter("b", &all, &dir, Durability::Fsync).await;
     for life in 0..3 {
-        let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+        let c = RunningNode::enter("c", &all, &dir, Durability::Fsync).await;
         c.writes(&format!("of life {life}")).await;
         c.close().await;
     }
     std::fs::remove_dir_all(dir.join("c")).unwrap();
     // The first of two disks is put away at once, and comes back when the second has been in use.
     let away = dir.join("away");
-    Standing::enter("c", &all, &dir, Durability::Fsync).await.close().await;
+    RunningNode::enter("c", &all, &dir, Durability::Fsync).await.close().await;
     std::fs::rename(dir.join("c"), &away).unwrap();
     let readmitted = async || {
-        let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+        let c = RunningNode::enter("c", &all, &dir, Durability::Fsync).await;
         let lost = NodeId::new("c").unwrap();
         // Before, it would be the disk that it had then which is readmitted.
         until("the refusals", async || c.view().await.peers.iter().all(|peer| peer.refusal.is_some())).await;
@@ -311,7 +311,8 @@ async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
     let (all, dir) = (peers(&["a", "b", "c", "d"]), Dir::new("metadata-lost-and-removed"));
     let first: Peers = all.to_string().rsplit_once(',').unwrap().0.parse().unwrap();
     let node = |name: &str| NodeId::new(name).unwrap();
-    let enter = async |name: &str, peers: &Peers| Standing::enter(name, peers, &dir, Durability::Fsync).await;
+    let enter =
+        async |name: &str, peers: &Peers| RunningNode::enter(name, peers, &dir, Durability::Fsync).await;
     let (a, b, c) = (enter("a", &first).await, enter("b", &first).await, enter("c", &first).await);
     a.writes("before").await;
     let d = enter("d", &all).await;
@@ -324,7 +325,7 @@ async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
     a.close().await;
     std::fs::remove_dir_all(dir.join("a")).unwrap();
 
-    let readmits = async |one: &Standing| {
+    let readmits = async |one: &RunningNode| {
         until("that it is readmitted", async || one.elector.readmit(node("a")).await.is_ok()).await;
     };
     let a = enter("a", &first).await;
@@ -351,7 +352,7 @@ async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
 #[tokio::test]
 async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-loss"));
-    let enter = async |name: &str| Standing::enter(name, &all, &dir, Durability::Memory).await;
+    let enter = async |name: &str| RunningNode::enter(name, &all, &dir, Durability::Memory).await;
     let (a, b, c) = (enter("a").await, enter("b").await, enter("c").await);
     a.writes("before").await;
     until("that c has it", async || c.map().state().version() > Version::FIRST).await;
@@ -391,7 +392,7 @@ async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
 }
 
 /// Another node may have been elected, and wait for the log as well; then it is not asked why there is no leader.
-async fn has_lost_its_log(one: &Standing) -> bool {
+async fn has_lost_its_log(one: &RunningNode) -> bool {
     one.view().await.metadata.is_some_and(|it| it.recovering)
 }
 
@@ -409,19 +410,19 @@ async fn an_election_may_begin_to_keep_a_map_and_does_not_take_an_empty_one_for_
         .unwrap();
     kept_nothing.campaign().await.unwrap().resign().await;
     kept_nothing.close().await;
-    let a = Standing::enter("a", &all, &dir, Durability::Memory).await;
+    let a = RunningNode::enter("a", &all, &dir, Durability::Memory).await;
     a.writes("in memory").await;
     a.close().await;
-    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    let a = RunningNode::enter("a", &all, &dir, Durability::Fsync).await;
     until("that it knows it", async || has_lost_its_log(&a).await).await;
     a.close().await;
     // Nor is the empty log that was made then.
-    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    let a = RunningNode::enter("a", &all, &dir, Durability::Fsync).await;
     until("that it knows it", async || has_lost_its_log(&a).await).await;
     assert!(a.map().accept_loss().await.unwrap());
     a.writes("on the disk").await;
     a.close().await;
-    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    let a = RunningNode::enter("a", &all, &dir, Durability::Fsync).await;
     until("the lead", async || a.map().read(&all_keys()).await.is_ok()).await;
     assert_eq!(get(a.map(), "on the disk").await, b"value");
     a.close().await;
@@ -457,7 +458,7 @@ async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
     .await;
 
     // Not the node that was asked: they come to it before it is active.
-    let leader = Standing::begin(nodes[1].clone());
+    let leader = RunningNode::begin(nodes[1].clone());
     let keys = Keys::Between(b"key".as_slice().into(), b"kez".as_slice().into());
     let read = Operation::Read(Box::new(Read { wanted: Wanted::Count, ..Read::of(keys) }));
     until("that all are done", async || match nodes[2].map().unwrap().read(&read).await {

@@ -28,7 +28,7 @@ struct Cluster {
 struct Member {
     elector: Elector,
     ends: tokio::sync::mpsc::UnboundedReceiver<Reason>,
-    standing: JoinHandle<()>,
+    campaigning: JoinHandle<()>,
 }
 
 impl Cluster {
@@ -41,12 +41,12 @@ impl Cluster {
         let elector = builder.state_dir(self.dir.join(name)).peers(self.peers.clone()).await.unwrap();
         let (told, ends) = tokio::sync::mpsc::unbounded_channel();
         let candidate = elector.clone();
-        let standing = tokio::spawn(async move {
+        let campaigning = tokio::spawn(async move {
             while let Ok(leadership) = candidate.campaign().await {
                 let _ = told.send(leadership.lost().await);
             }
         });
-        Member { elector, ends, standing }
+        Member { elector, ends, campaigning }
     }
 
     fn wipe(&self, name: &str) {
@@ -79,7 +79,7 @@ impl Member {
     }
 
     async fn stop(self) {
-        self.standing.abort();
+        self.campaigning.abort();
         self.elector.close().await;
     }
 }

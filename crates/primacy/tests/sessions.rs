@@ -170,7 +170,7 @@ async fn a_session_that_is_too_short_to_drain_in_is_refused_and_said_to_be() {
     let memory = MemorySessions::open("short", "test");
     memory.limit_timeouts(Duration::from_millis(1), Duration::from_secs(100));
     let one = over("short", LONG).await;
-    let standing = {
+    let campaigning = {
         let one = one.clone();
         tokio::spawn(async move { one.campaign().await })
     };
@@ -185,7 +185,7 @@ async fn a_session_that_is_too_short_to_drain_in_is_refused_and_said_to_be() {
     };
     soon("the reason", said).await;
     assert!(memory.entries().is_empty());
-    standing.abort();
+    campaigning.abort();
 }
 
 #[tokio::test]

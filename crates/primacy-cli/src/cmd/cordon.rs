@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::resign::{GivingUp, Patience};
 use super::target::{self, Target, tell, unexpected};
-use crate::control::{Answer, Node, Verb};
+use crate::control::{Answer, Node, NodeVerb};
 use crate::exit::{self, Exit, Failure};
 
 /// Let a node lead again, after `primacy cordon`.
@@ -34,12 +34,12 @@ pub(crate) struct Cordon {
 
 /// Runs the verb.
 pub(crate) fn uncordon(args: &Uncordon) -> Result<Exit, Failure> {
-    set(&args.target, "uncordon", Verb::Uncordon).map(|_| Exit::Success)
+    set(&args.target, "uncordon", NodeVerb::Uncordon).map(|_| Exit::Success)
 }
 
 /// Runs the verb.
 pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
-    let node = set(&args.target, "cordon", Verb::Cordon)?;
+    let node = set(&args.target, "cordon", NodeVerb::Cordon)?;
     let who = target::who(&node)?;
     let led = who.leader.filter(|leader| who.ending.is_some() && leader.node == who.node);
     if let Some(led) = led.filter(|_| !args.patience.no_wait) {
@@ -49,7 +49,7 @@ pub(crate) fn cordon(args: &Cordon) -> Result<Exit, Failure> {
 }
 
 /// Sends the request to the node, prints its answer, and returns the node.
-fn set(target: &Target, verb: &str, verb: Verb) -> Result<Node, Failure> {
+fn set(target: &Target, name: &str, verb: NodeVerb) -> Result<Node, Failure> {
     #[derive(Serialize)]
     struct CordonReport<'a> {
         node: &'a str,
@@ -59,7 +59,7 @@ fn set(target: &Target, verb: &str, verb: Verb) -> Result<Node, Failure> {
         #[serde(skip_serializing_if = "Option::is_none")]
         not_campaigning: Option<String>,
     }
-    target.no_store(verb, "name the node with --node, on its machine")?;
+    target.no_store(name, "name the node with --node, on its machine")?;
     let node = target.the_node()?;
     let answer = node.ask(verb)?;
     let Answer::Cordoned { cordoned, kept } = answer else { return Err(unexpected(&node, answer)) };

@@ -8,7 +8,7 @@ use primacy::log_file::{LogError, Repair, repair};
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};
-use crate::control::{Answer, Verb};
+use crate::control::{Answer, NodeVerb};
 use crate::exit::{self, Exit, Failure};
 
 /// Repair the log that a node keeps.
@@ -83,7 +83,7 @@ fn repair_log(args: &LogRepair) -> Result<Exit, Failure> {
 
 fn accept_loss(target: &Target) -> Result<Exit, Failure> {
     let node = target.the_node()?;
-    let answer = node.ask(Verb::AcceptLoss)?;
+    let answer = node.ask(NodeVerb::AcceptLoss)?;
     let Answer::LossAccepted { was_lost } = answer else { return Err(unexpected(&node, answer)) };
     if !was_lost {
         let message = format!("{} has not lost its log, or has it again; nothing has changed", node.node);

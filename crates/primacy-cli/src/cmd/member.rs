@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::resign::tell_what_keeps;
 use super::target::{Target, tell, unexpected};
-use crate::control::{self, Answer, Progress, Verb};
+use crate::control::{self, Answer, NodeVerb, Progress};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 use crate::printable::one_line;
@@ -178,7 +178,7 @@ fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure>
     }
     let mut nodes = target.nodes()?;
     nodes.sort_by_key(|node| node.node == new);
-    let (node, answer) = first_answer(nodes, |_| Verb::Voters)?;
+    let (node, answer) = first_answer(nodes, |_| NodeVerb::Voters)?;
     let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
     // Before it is added, a new node knows no more than its own configuration, in which it is one of them.
     let is_configured = node.node == new && (*term, *number) == (0, 0);
@@ -201,7 +201,7 @@ fn not_over_a_store(target: &Target) -> Result<(), Failure> {
 fn list(target: &Target) -> Result<Exit, Failure> {
     not_over_a_store(target)?;
     let node = target.the_node()?;
-    let answer = node.ask(Verb::Voters)?;
+    let answer = node.ask(NodeVerb::Voters)?;
     let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
     tell(target.json, &answer, || lines(*term, *number, voters))?;
     Ok(Exit::Success)
@@ -281,7 +281,7 @@ fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> O
     if change != "remove" || asked.node != node {
         return None;
     }
-    let Ok(Answer::Voters { term, number, voters }) = asked.ask(Verb::Voters) else { return None };
+    let Ok(Answer::Voters { term, number, voters }) = asked.ask(NodeVerb::Voters) else { return None };
     (!voters.contains_key(node)).then(|| {
         format!(
             "{node} is none of the voters by the record ({term}, {number}), and hears no leader any more, so it cannot know whether a \
@@ -315,7 +315,7 @@ fn ask(
 ) -> Result<(control::Node, Answer), Failure> {
     let mut nodes = target.nodes()?;
     nodes.sort_by_key(|node| node.node == about);
-    first_answer(nodes, |node| Verb::Revise {
+    first_answer(nodes, |node| NodeVerb::Revise {
         node: about.to_owned(),
         address: address.map(ToOwned::to_owned),
         again: known.contains(&node.node),
@@ -325,7 +325,7 @@ fn ask(
 /// Returns the answer of the first node that gives any.
 fn first_answer(
     nodes: Vec<control::Node>,
-    what: impl Fn(&control::Node) -> Verb,
+    what: impl Fn(&control::Node) -> NodeVerb,
 ) -> Result<(control::Node, Answer), Failure> {
     let mut first = None;
     for node in nodes {

@@ -6,7 +6,7 @@ use primacy::kv::partitions::GroupName;
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};
-use crate::control::{Answer, Change, Shown, Verb};
+use crate::control::{Answer, Change, NodeVerb, Shown};
 use crate::exit::{self, Exit, Failure};
 use crate::printable::one_line;
 
@@ -176,7 +176,7 @@ const INSTEAD: &str = "partitions are shared out among peers";
 fn ask(target: &Target, change: Change, text: impl FnOnce() -> String) -> Result<Exit, Failure> {
     target.no_store("partitions", INSTEAD)?;
     let node = target.any_node()?;
-    let answer = node.ask(Verb::Rearrange { change: change.clone() })?;
+    let answer = node.ask(NodeVerb::Rearrange { change: change.clone() })?;
     let Answer::Rearranged = answer else { return Err(unexpected(&node, answer)) };
     tell(target.json, &ChangeReport { asked: node.node.clone(), change }, text)?;
     Ok(Exit::Success)
@@ -187,7 +187,7 @@ fn show(args: &Show) -> Result<Exit, Failure> {
     target.no_store("partitions", INSTEAD)?;
     let group = args.group.as_deref().map(group_name).transpose()?;
     let node = target.any_node()?;
-    let answer = node.ask(Verb::Partitions { group })?;
+    let answer = node.ask(NodeVerb::Partitions { group })?;
     let Answer::Partitions(shown) = answer else { return Err(unexpected(&node, answer)) };
     tell(target.json, &*shown, || text(&shown))?;
     Ok(Exit::Success)

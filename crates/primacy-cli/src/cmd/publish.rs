@@ -7,7 +7,7 @@ use primacy::{ANNOUNCEMENT_MAX, PublishError};
 use serde::Serialize;
 
 use super::target::{Target, tell, unexpected};
-use crate::control::{Answer, State, Verb};
+use crate::control::{Answer, NodeVerb, State};
 use crate::exit::{self, Exit, Failure};
 
 /// Let the leader announce a small state of the application to all nodes.
@@ -53,7 +53,7 @@ pub(crate) fn publish(args: &Publish) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, refused.to_string()));
     }
     let node = target.the_leader()?;
-    let answer = node.ask(Verb::Publish { state: State::new(&state) })?;
+    let answer = node.ask(NodeVerb::Publish { state: State::new(&state) })?;
     let Answer::Announced { term, number } = answer else { return Err(unexpected(&node, answer)) };
     let report = PublishReport { node: node.node.clone(), term, number };
     let length = state.len();

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::store;
 use super::target::{self, Target, tell, unexpected};
-use crate::control::{Answer, Answers, Leader, Next, Node, Verb};
+use crate::control::{Answer, Answers, Leader, Next, Node, NodeVerb};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 use crate::printable::{printable, printable_json};
@@ -63,7 +63,7 @@ pub(crate) fn resign(args: &Resign) -> Result<Exit, Failure> {
         return store::resign(&url, target, patience);
     }
     let node = target.the_leader()?;
-    let mut giving_up = GivingUp::ask(&node, Verb::Resign, &args.patience, target.json)?;
+    let mut giving_up = GivingUp::ask(&node, NodeVerb::Resign, &args.patience, target.json)?;
     let (name, term) = (node.node.clone(), giving_up.term);
     let outcome = if args.patience.no_wait {
         Outcome::Asked { node: name, term }
@@ -124,7 +124,7 @@ pub(super) struct GivingUp {
 
 impl GivingUp {
     /// Tells it.
-    pub(super) fn ask(node: &Node, verb: Verb, patience: &Patience, json: bool) -> Result<Self, Failure> {
+    pub(super) fn ask(node: &Node, verb: NodeVerb, patience: &Patience, json: bool) -> Result<Self, Failure> {
         // Watched first, so that none of its effects is missed.
         let mut changes = node.watch()?;
         let answer = changes.first()?;

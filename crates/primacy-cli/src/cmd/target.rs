@@ -9,7 +9,7 @@ use clap::Args;
 use primacy::config::{check_election, default_state_dir};
 use serde::Serialize;
 
-use crate::control::{self, Answer, Leader, Node, NodeStatus, Verb};
+use crate::control::{self, Answer, Leader, Node, NodeStatus, NodeVerb};
 use crate::entry::layers::Sources;
 use crate::entry::location::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
@@ -187,7 +187,7 @@ fn leads(who: &NodeStatus) -> Leads {
 
 /// Asks a node for its status.
 pub(super) fn who(node: &Node) -> Result<NodeStatus, Failure> {
-    let answer = node.ask(Verb::Status)?;
+    let answer = node.ask(NodeVerb::Status)?;
     let Answer::Status(who) = &answer else { return Err(unexpected(node, answer)) };
     Ok(who.as_ref().clone())
 }

@@ -4,7 +4,7 @@ use clap::Parser;
 
 use super::resign::{GivingUp, Outcome, Patience};
 use super::target::{self, Target, tell};
-use crate::control::Verb;
+use crate::control::NodeVerb;
 use crate::exit::{self, Exit, Failure};
 
 /// Have the leader give its lead to another node, in order.
@@ -36,7 +36,7 @@ pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
                    `primacy resign --store URL`";
     target.no_store("transfer", instead)?;
     let node = target.the_leader()?;
-    let verb = Verb::Transfer { to: args.to.clone() };
+    let verb = NodeVerb::Transfer { to: args.to.clone() };
     let mut giving_up = match GivingUp::ask(&node, verb, &args.patience, target.json) {
         // It leads already.
         Err(failure) if failure.exit == Exit::Success => {

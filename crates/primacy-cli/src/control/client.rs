@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use primacy::NodeId;
 
-use super::message::{Answer, ControlError, Reply, Request, VERSION, Verb};
+use super::message::{Answer, ControlError, NodeVerb, Reply, Request, VERSION};
 use super::socket::{self, ConnectProblem, Dir};
 use crate::exit::{Exit, Failure};
 
@@ -115,7 +115,7 @@ impl Node {
     ///
     /// # Errors
     /// [`Exit::Unavailable`] if the node does not run or does not answer; a refusal is an answer.
-    pub(crate) fn ask(&self, verb: Verb) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, verb: NodeVerb) -> Result<Answer, Failure> {
         self.open(verb)?.owed("what it was asked may be done all the same")
     }
 
@@ -124,10 +124,10 @@ impl Node {
     /// # Errors
     /// As [`ask`](Self::ask)
     pub(crate) fn watch(&self) -> Result<Answers, Failure> {
-        self.open(Verb::Watch)
+        self.open(NodeVerb::Watch)
     }
 
-    fn open(&self, verb: Verb) -> Result<Answers, Failure> {
+    fn open(&self, verb: NodeVerb) -> Result<Answers, Failure> {
         let nobody = || {
             let message = format!(
                 "the node {} does not run here, by the state directory {}; start it, or name another with --node or \

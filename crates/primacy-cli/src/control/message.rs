@@ -20,13 +20,13 @@ pub(crate) struct Request {
     pub(crate) version: u32,
     /// The verb of the request, with its arguments.
     #[serde(flatten)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: NodeVerb,
 }
 
 /// The requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
-pub(crate) enum Verb {
+pub(crate) enum NodeVerb {
     /// The node's status, and its knowledge of the others.
     Status,
     /// Every change of leader that it learns, from now on, beginning with the present leader.
@@ -285,7 +285,7 @@ impl From<PublishError> for ControlError {
 }
 
 /// Reads a request. For any bytes, the worst outcome is a refusal.
-pub(crate) fn parse(line: &[u8]) -> Result<Verb, ControlError> {
+pub(crate) fn parse(line: &[u8]) -> Result<NodeVerb, ControlError> {
     #[derive(Deserialize)]
     struct Header {
         version: u32,
@@ -315,26 +315,26 @@ mod tests {
     #[test]
     fn requests_are_read_as_they_are_written() {
         for verb in [
-            Verb::Status,
-            Verb::Watch,
-            Verb::Resign,
-            Verb::Transfer { to: "b".into() },
-            Verb::Uncordon,
-            Verb::Cordon,
-            Verb::Readmit { node: "c".into() },
-            Verb::Down { node: "c".into() },
-            Verb::Publish { state: State::new(b"\xff") },
-            Verb::Publish { state: State::new(b"two\nlines") },
-            Verb::AcceptLoss,
-            Verb::Partitions { group: None },
-            Verb::Partitions { group: Some("g".into()) },
-            Verb::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },
-            Verb::Rearrange { change: Change::Drop { group: "g".into() } },
-            Verb::Rearrange { change: Change::Drain { node: "c".into() } },
-            Verb::Rearrange { change: Change::Undrain { node: "c".into() } },
-            Verb::Rearrange { change: Change::Move { group: "g".into(), index: 1, node: "c".into() } },
+            NodeVerb::Status,
+            NodeVerb::Watch,
+            NodeVerb::Resign,
+            NodeVerb::Transfer { to: "b".into() },
+            NodeVerb::Uncordon,
+            NodeVerb::Cordon,
+            NodeVerb::Readmit { node: "c".into() },
+            NodeVerb::Down { node: "c".into() },
+            NodeVerb::Publish { state: State::new(b"\xff") },
+            NodeVerb::Publish { state: State::new(b"two\nlines") },
+            NodeVerb::AcceptLoss,
+            NodeVerb::Partitions { group: None },
+            NodeVerb::Partitions { group: Some("g".into()) },
+            NodeVerb::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },
+            NodeVerb::Rearrange { change: Change::Drop { group: "g".into() } },
+            NodeVerb::Rearrange { change: Change::Drain { node: "c".into() } },
+            NodeVerb::Rearrange { change: Change::Undrain { node: "c".into() } },
+            NodeVerb::Rearrange { change: Change::Move { group: "g".into(), index: 1, node: "c".into() } },
         ] {
-            let line = serde_json::to_vec(&Request { version: VERSION, verb: what.clone() }).unwrap();
+            let line = serde_json::to_vec(&Request { version: VERSION, verb: verb.clone() }).unwrap();
             assert_eq!(parse(&line), Ok(verb));
         }
     }

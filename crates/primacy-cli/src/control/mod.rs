@@ -14,7 +14,7 @@ mod socket;
 mod state;
 
 pub(crate) use client::{Answers, Next, Node, find, find_all};
-pub(crate) use message::{Answer, Kind, Progress, Verb};
+pub(crate) use message::{Answer, Kind, NodeVerb, Progress};
 pub(crate) use node_status::{
     Certificate, FirstEntry, Leader, Member, Members, Metadata, NodeStatus, PeerRefused, Peers, Queue,
     Record, RecordNumber,

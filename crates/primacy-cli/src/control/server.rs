@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::message::{self, Answer, ControlError, Kind, Progress, Reply, VERSION, Verb};
+use super::message::{self, Answer, ControlError, Kind, NodeVerb, Progress, Reply, VERSION};
 use super::node_status::{Leader, Members, NodeStatus};
 use super::own_socket::{Look, OwnSocket};
 use super::partitions;
@@ -283,7 +283,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
             let refused = ControlError::new(Kind::Opening, format!("this node takes no part yet: {why}"));
             write(&mut writing, Answer::Refused(refused)).await
         }
-        (Ok(Verb::Watch), Responder::Entered(elector)) => {
+        (Ok(NodeVerb::Watch), Responder::Entered(elector)) => {
             // A watcher sends nothing more; so what comes next is its end.
             let gone = async {
                 reading.get_mut().set_limit(1);
@@ -305,7 +305,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
 /// Reads a request, or why it is none; nothing if nothing was sent. Reads no more than the line.
 async fn request(
     reading: &mut (impl AsyncBufRead + Unpin),
-) -> std::io::Result<Option<Result<Verb, ControlError>>> {
+) -> std::io::Result<Option<Result<NodeVerb, ControlError>>> {
     let mut request = Vec::new();
     let verb = match timeout(PATIENCE, reading.read_until(b'\n', &mut request)).await {
         Err(_) => {
@@ -325,71 +325,69 @@ async fn request(
 
 impl Asked {
     /// Tells of what is more than a question.
-    fn tell(&self, verb: &Verb) {
+    fn tell(&self, verb: &NodeVerb) {
         let (what, to) = match verb {
-            Verb::Status | Verb::Watch | Verb::Partitions { .. } => return,
-            Verb::Resign => ("resign", None),
-            Verb::Transfer { to } => ("transfer", Some(to.clone())),
-            Verb::Uncordon => ("uncordon", None),
-            Verb::Cordon => ("cordon", None),
-            Verb::Readmit { node } => ("member readmit", Some(node.clone())),
-            Verb::Down { node } => ("member remove --dead", Some(node.clone())),
-            Verb::Publish { .. } => ("publish", None),
-            Verb::Rearrange { change } => {
+            NodeVerb::Status | NodeVerb::Watch | NodeVerb::Partitions { .. } => return,
+            NodeVerb::Resign => ("resign", None),
+            NodeVerb::Transfer { to } => ("transfer", Some(to.clone())),
+            NodeVerb::Uncordon => ("uncordon", None),
+            NodeVerb::Cordon => ("cordon", None),
+            NodeVerb::Readmit { node } => ("member readmit", Some(node.clone())),
+            NodeVerb::Down { node } => ("member remove --dead", Some(node.clone())),
+            NodeVerb::Publish { .. } => ("publish", None),
+            NodeVerb::Rearrange { change } => {
                 let (what, to) = change.told();
                 (what, Some(to))
             }
-            Verb::Voters => return,
-            Verb::AcceptLoss => ("accept loss", None),
+            NodeVerb::Voters => return,
+            NodeVerb::AcceptLoss => ("accept loss", None),
             // A client that waits asks several times a second.
-            Verb::Revise { again: true, .. } => return,
-            Verb::Revise { node, address: Some(_), .. } => ("member add", Some(node.clone())),
-            Verb::Revise { node, address: None, .. } => ("member remove", Some(node.clone())),
+            NodeVerb::Revise { again: true, .. } => return,
+            NodeVerb::Revise { node, address: Some(_), .. } => ("member add", Some(node.clone())),
+            NodeVerb::Revise { node, address: None, .. } => ("member remove", Some(node.clone())),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
 }
 
-async fn answer(elector: &Elector, verb: Verb) -> Result<Answer, ControlError> {
+async fn answer(elector: &Elector, verb: NodeVerb) -> Result<Answer, ControlError> {
     Ok(match verb {
-        Verb::Status => Answer::Status(Box::new(NodeStatus::from(&elector.status().await?))),
-        Verb::Resign => Answer::Resigning { term: elector.resign().await?.0 },
-        Verb::Transfer { to } => Answer::Resigning { term: elector.transfer(parse_node(&to)?).await?.0 },
-        Verb::Uncordon => {
+        NodeVerb::Status => Answer::Status(Box::new(NodeStatus::from(&elector.status().await?))),
+        NodeVerb::Resign => Answer::Resigning { term: elector.resign().await?.0 },
+        NodeVerb::Transfer { to } => Answer::Resigning { term: elector.transfer(parse_node(&to)?).await?.0 },
+        NodeVerb::Uncordon => {
             Answer::Cordoned { cordoned: false, kept: elector.uncordon().await? == Kept::Durably }
         }
-        Verb::Cordon => Answer::Cordoned { cordoned: true, kept: elector.cordon().await? == Kept::Durably },
-        Verb::Readmit { node } => {
+        NodeVerb::Cordon => {
+            Answer::Cordoned { cordoned: true, kept: elector.cordon().await? == Kept::Durably }
+        }
+        NodeVerb::Readmit { node } => {
             Answer::Readmitted { disk: elector.readmit(parse_node(&node)?).await?.to_string() }
         }
-        Verb::Down { node } => {
+        NodeVerb::Down { node } => {
             elector.down(parse_node(&node)?).await?;
             Answer::Downed
         }
-        Verb::Publish { state } => {
-            let state = state.bytes().ok_or_else(|| {
-                ControlError::new(
-                    Kind::Malformed,
-                    "a state in `hex` has two digits for each byte; this has not",
-                )
-            })?;
+        NodeVerb::Publish { state } => {
+            let text = "a state in `hex` has two digits for each byte; this has not";
+            let state = state.bytes().ok_or_else(|| ControlError::new(Kind::Malformed, text))?;
             let number = elector.publish(state).await?;
             Answer::Announced { term: number.term.0, number: number.counter }
         }
-        Verb::Partitions { group } => {
+        NodeVerb::Partitions { group } => {
             Answer::Partitions(Box::new(partitions::shown(elector.map(), group.as_deref()).await?))
         }
-        Verb::Rearrange { change } => {
+        NodeVerb::Rearrange { change } => {
             partitions::rearrange(elector.map(), change).await?;
             Answer::Rearranged
         }
-        Verb::Voters => {
+        NodeVerb::Voters => {
             let board = map(elector)?.board();
             let (number, members) = (board.voters.number, &board.voters.members);
             let voters = members.iter().map(|(node, address)| (node.to_string(), address.to_string()));
             Answer::Voters { term: number.term.0, number: number.counter, voters: voters.collect() }
         }
-        Verb::Revise { node, address, again: _ } => {
+        NodeVerb::Revise { node, address, again: _ } => {
             let (node, adds) = (parse_node(&node)?, address.is_some());
             let change = match address {
                 Some(address) => VoterChange::Add { node, address: address.into() },
@@ -410,11 +408,13 @@ async fn answer(elector: &Elector, verb: Verb) -> Result<Answer, ControlError> {
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }
         }
-        Verb::AcceptLoss => match map(elector)?.accept_loss().await {
+        NodeVerb::AcceptLoss => match map(elector)?.accept_loss().await {
             Ok(was_lost) => Answer::LossAccepted { was_lost },
             Err(error) => return Err(ControlError::new(Kind::NoAnswer, error.to_string())),
         },
-        Verb::Watch => return Err(ControlError::new(Kind::Malformed, "a watch has more than one answer")),
+        NodeVerb::Watch => {
+            return Err(ControlError::new(Kind::Malformed, "a watch has more than one answer"));
+        }
     })
 }
 

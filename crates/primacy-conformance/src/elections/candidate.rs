@@ -115,7 +115,7 @@ enum Turn {
 }
 
 /// Carries out commands until the sender is gone; then it leaves in order.
-pub(crate) async fn stand(
+pub(crate) async fn campaign(
     elector: Elector,
     mut commands: mpsc::UnboundedReceiver<CandidateCommand>,
     tell: impl FnMut(NodeReport) + Send,
@@ -215,7 +215,7 @@ impl<F: FnMut(NodeReport) + Send> Candidate<F> {
 }
 
 /// Runs a candidate's process: reads commands, a word a line, and prints reports.
-pub(crate) async fn stand_as_process(elector: Elector) {
+pub(crate) async fn campaign_as_process(elector: Elector) {
     let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
@@ -230,7 +230,7 @@ pub(crate) async fn stand_as_process(elector: Elector) {
     });
     // The line before may be another program's, and not ended.
     println!();
-    stand(elector, commands, |report| println!("{LINE}{report}")).await;
+    campaign(elector, commands, |report| println!("{LINE}{report}")).await;
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use primacy_stores::faulty::{Fault, FaultSwitch};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::candidate::{CandidateCommand, stand};
+use super::candidate::{CandidateCommand, campaign};
 use super::deployment::{Deployment, ElectionLocation, Entry};
 use super::harness::{Bounds, ElectionHarness, NODES, Need, NodeCommand, NodeEvent, Pace, Waiting};
 use super::listener::{Listener, NodeIncarnation, PATIENCE};
@@ -76,9 +76,9 @@ impl InProcess {
         let Set { election, pace, place } = self.setting.clone().expect("it was begun");
         let entry = Entry { election, node: number, lease: self.deployment.lease(pace), place };
         let (elector, switch) = entry.enter().await;
-        let (commands, commands) = mpsc::unbounded_channel();
+        let (commands, received) = mpsc::unbounded_channel();
         let (life, teller) = self.listener.new_life(number);
-        let task = tokio::spawn(stand(elector, commands, move |told| teller.tell(told)));
+        let task = tokio::spawn(campaign(elector, received, move |told| teller.tell(told)));
         self.nodes[number] = Some(Node { life, commands, task, switch });
     }
 

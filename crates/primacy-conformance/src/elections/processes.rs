@@ -31,7 +31,7 @@ const IN_THE_WAY_OF_A_SERVER: Duration = Duration::from_secs(1);
 pub struct Processes {
     name: &'static str,
     deployment: Deployment,
-    /// Starts a process that calls [`stand_if_told`].
+    /// Starts a process that calls [`campaign_if_told`].
     program: fn() -> Command,
     election: String,
     pace: Pace,
@@ -48,11 +48,11 @@ struct Node {
 }
 
 /// Runs a candidate's process; does nothing in a process that is not to be one.
-pub async fn stand_if_told() {
+pub async fn campaign_if_told() {
     let Ok(told) = std::env::var(ENTRY_VARIABLE) else { return };
     let entry = Entry::from_told(&told).expect("how to enter");
     let (elector, _switch) = entry.enter().await;
-    candidate::stand_as_process(elector).await;
+    candidate::campaign_as_process(elector).await;
 }
 
 /// Holds elections of three processes in a store to the laws. One machine has one clock, so that alone is not claimed.
@@ -71,7 +71,7 @@ pub async fn hold(
 }
 
 impl Processes {
-    /// Processes that hold their elections there; `program` starts one that calls [`stand_if_told`].
+    /// Processes that hold their elections there; `program` starts one that calls [`campaign_if_told`].
     #[must_use]
     pub fn new(name: &'static str, deployment: Deployment, program: fn() -> Command) -> Self {
         let (nodes, listener) = ([const { None }; NODES], Listener::new());

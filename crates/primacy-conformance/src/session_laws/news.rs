@@ -98,7 +98,7 @@ pub async fn changed_wakes_the_first_that_is_asked_to_resign(harness: &dyn Sessi
     let one = Candidate::new(harness, election, "a").await;
     let token = one.lead().await;
     let waiting = tokio::spawn(async move {
-        while one.stand().await != (QueuePosition::First { token, asked_to_resign: true }) {
+        while one.campaign().await != (QueuePosition::First { token, asked_to_resign: true }) {
             one.store.changed().await;
         }
         Instant::now()
@@ -126,14 +126,14 @@ pub async fn changed_rests_while_nothing_changes(harness: &dyn SessionsHarness) 
     assert!(rests(&onlooker, &look).await, "where nobody stands");
     one.lead().await;
     two.wait_behind().await;
-    let stand = |candidate: &Candidate| {
+    let campaign = |candidate: &Candidate| {
         let (store, session, holder) =
             (Arc::clone(&candidate.store), candidate.session.clone(), candidate.holder.clone());
-        Box::pin(async move { drop(store.stand(&session, &holder).await) }) as Pending<'static, ()>
+        Box::pin(async move { drop(store.campaign(&session, &holder).await) }) as Pending<'static, ()>
     };
     for candidate in [&one, &two] {
         candidate.store.keep_alive(&candidate.session).await.expect("it lives");
-        assert!(rests(&candidate.store, &|| stand(candidate)).await, "{}", candidate.holder.identity);
+        assert!(rests(&candidate.store, &|| campaign(candidate)).await, "{}", candidate.holder.identity);
     }
     drop(first(&onlooker).await);
     assert!(rests(&onlooker, &look).await, "where somebody is first");

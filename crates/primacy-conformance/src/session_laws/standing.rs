@@ -39,7 +39,9 @@ pub async fn an_entry_whose_answer_was_lost_is_found_again(harness: &dyn Session
     let candidate = Candidate::new(harness, election, "a").await;
     for micros in [0, 0, 200, 1_000, 5_000] {
         let wait = Duration::from_micros(micros);
-        drop(tokio::time::timeout(wait, candidate.store.stand(&candidate.session, &candidate.holder)).await);
+        drop(
+            tokio::time::timeout(wait, candidate.store.campaign(&candidate.session, &candidate.holder)).await,
+        );
     }
     let token = candidate.lead().await;
     assert_eq!(candidate.lead().await, token);
@@ -70,7 +72,7 @@ pub async fn the_oldest_is_the_first(harness: &dyn SessionsHarness) {
     let mut queue = Vec::new();
     for name in ["c", "a", "d", "b"] {
         let candidate = Candidate::new(harness, election, name).await;
-        candidate.stand().await;
+        candidate.campaign().await;
         queue.push(candidate);
     }
     let onlooker = harness.open(election).await;
@@ -127,7 +129,7 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
     let mut last = FencingToken(0);
     while !rivals.is_empty() {
         let standing: Vec<_> =
-            rivals.iter().cloned().map(|rival| tokio::spawn(async move { rival.stand().await })).collect();
+            rivals.iter().cloned().map(|rival| tokio::spawn(async move { rival.campaign().await })).collect();
         let mut leaders = Vec::new();
         let mut told = Vec::new();
         for (rival, place) in rivals.iter().zip(standing) {
@@ -229,7 +231,7 @@ pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
     one.store.end(&one.session).await.expect("it lives");
     for _ in 0..2 {
         is_ended(one.store.keep_alive(&one.session).await);
-        is_ended(one.store.stand(&one.session, &one.holder).await);
+        is_ended(one.store.campaign(&one.session, &one.holder).await);
         is_ended(one.store.leave(&one.session).await);
     }
     // Both are right: the session is over.
@@ -325,7 +327,7 @@ pub async fn a_session_that_is_not_kept_alive_ends_in_time_and_not_before(harnes
     let bound = harness.expiry_bound();
     assert_within(&stalls, timeout + bound, (answered_at, seen_at));
     is_ended(one.store.keep_alive(&one.session).await);
-    is_ended(one.store.stand(&one.session, &one.holder).await);
+    is_ended(one.store.campaign(&one.session, &one.holder).await);
 }
 
 /// A session that is kept alive each third of its timeout goes on, and so does its entry.
@@ -421,15 +423,15 @@ pub async fn a_request_to_resign_reaches_the_first_and_nobody_else(harness: &dyn
     let earlier = one.lead().await;
     two.wait_behind().await;
     assert!(!ask(FencingToken(earlier.0 + 1)).await, "another leadership");
-    assert_eq!(one.stand().await, QueuePosition::First { token: earlier, asked_to_resign: false });
+    assert_eq!(one.campaign().await, QueuePosition::First { token: earlier, asked_to_resign: false });
     assert!(ask(earlier).await);
     assert!(ask(earlier).await, "it may be repeated");
-    assert_eq!(one.stand().await, QueuePosition::First { token: earlier, asked_to_resign: true });
+    assert_eq!(one.campaign().await, QueuePosition::First { token: earlier, asked_to_resign: true });
     one.leave().await;
     let token = within(harness, "the next to be first", two.become_first()).await;
-    assert_eq!(two.stand().await, QueuePosition::First { token, asked_to_resign: false });
+    assert_eq!(two.campaign().await, QueuePosition::First { token, asked_to_resign: false });
     assert!(!ask(earlier).await, "that leadership is over");
-    assert_eq!(two.stand().await, QueuePosition::First { token, asked_to_resign: false });
+    assert_eq!(two.campaign().await, QueuePosition::First { token, asked_to_resign: false });
 }
 
 /// An entry that an operator has removed does not come back: campaigning again makes another one, with a higher token.

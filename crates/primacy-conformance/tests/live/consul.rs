@@ -128,19 +128,19 @@ impl Candidate {
         Self { store, session, holder: holder(name) }
     }
 
-    async fn stand(&self) -> Result<QueuePosition, SessionError> {
-        self.store.stand(&self.session, &self.holder).await
+    async fn campaign(&self) -> Result<QueuePosition, SessionError> {
+        self.store.campaign(&self.session, &self.holder).await
     }
 
     async fn lead(&self) -> FencingToken {
-        match self.stand().await.expect("an answer") {
+        match self.campaign().await.expect("an answer") {
             QueuePosition::First { token, .. } => token,
             QueuePosition::Behind { first } => panic!("{first:?} is first"),
         }
     }
 
     async fn behind(&self) -> Entry {
-        match self.stand().await.expect("an answer") {
+        match self.campaign().await.expect("an answer") {
             QueuePosition::Behind { first } => first,
             QueuePosition::First { token, .. } => panic!("it is first, with {token}"),
         }
@@ -154,7 +154,7 @@ impl Candidate {
     async fn become_first(&self) -> FencingToken {
         let waiting = async {
             loop {
-                if let Ok(QueuePosition::First { token, .. }) = self.stand().await {
+                if let Ok(QueuePosition::First { token, .. }) = self.campaign().await {
                     return token;
                 }
                 self.store.changed().await;

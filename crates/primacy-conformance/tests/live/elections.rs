@@ -7,7 +7,7 @@ use std::time::Duration;
 use primacy_conformance::Outcome;
 use primacy_conformance::elections::LAWS;
 use primacy_conformance::elections::deployment::{Attention, Server};
-use primacy_conformance::elections::processes::{hold, stand_if_told};
+use primacy_conformance::elections::processes::{campaign_if_told, hold};
 use primacy_conformance::live::azurite::Azurite;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
@@ -65,15 +65,15 @@ async fn one_nats() -> Result<Nats, String> {
     Ok(server)
 }
 
-/// This program once more, with nothing to do but [`stand_as_a_candidate`].
+/// This program once more, with nothing to do but [`campaign_as_a_candidate`].
 fn candidate() -> Command {
-    only_test(module_path!(), "stand_as_a_candidate")
+    only_test(module_path!(), "campaign_as_a_candidate")
 }
 
 /// Not a test of its own: the process of each candidate.
 #[tokio::test]
-async fn stand_as_a_candidate() {
-    stand_if_told().await;
+async fn campaign_as_a_candidate() {
+    campaign_if_told().await;
 }
 
 /// Three processes in one store.

@@ -106,7 +106,7 @@ async fn become_first(
 ) -> Result<FencingToken, SessionError> {
     let wait = async {
         loop {
-            match sessions.stand(session, holder).await {
+            match sessions.campaign(session, holder).await {
                 Ok(QueuePosition::First { token, .. }) => return Ok(token),
                 Ok(QueuePosition::Behind { .. }) => sessions.changed().await,
                 Err(SessionError::NoAnswer { .. }) => tokio::time::sleep(POLL).await,

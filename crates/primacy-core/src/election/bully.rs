@@ -182,7 +182,7 @@ impl Bully {
 
     /// Begins an election now, whether there is a leader or not: a textbook's "a process initiates".
     pub fn initiate(&mut self, now: Instant) {
-        if self.may_stand(now) {
+        if self.can_campaign(now) {
             self.elect(now);
         }
         self.tell_leader();
@@ -321,7 +321,7 @@ impl Bully {
             }
             return self.send(from, Body::Heartbeat { term }); // It asks because it has not heard.
         }
-        if from > self.config.me.node || !self.may_stand(now) {
+        if from > self.config.me.node || !self.can_campaign(now) {
             return; // It leaves the lead to others.
         }
         self.send(from, Body::Alive);
@@ -377,7 +377,7 @@ impl Bully {
             return; // It hears of the other one itself.
         }
         let takes_over =
-            leader.identity.node < self.config.me.node && !self.config.sticky && self.may_stand(now);
+            leader.identity.node < self.config.me.node && !self.config.sticky && self.can_campaign(now);
         if takes_over && matches!(self.role, Role::Electing { .. } | Role::Waiting { .. }) {
             return; // It does so already.
         }
@@ -404,7 +404,7 @@ impl Bully {
             }
         };
         self.follow(now, None);
-        if self.may_stand(now) {
+        if self.can_campaign(now) {
             self.elect(now);
         }
     }
@@ -468,7 +468,7 @@ impl Bully {
         self.campaigning && self.healthy
     }
 
-    fn may_stand(&self, now: Instant) -> bool {
+    fn can_campaign(&self, now: Instant) -> bool {
         self.wants_to_lead() && now >= self.yields_until
     }
 

@@ -64,7 +64,7 @@ struct Own {
     /// The node that the nomination names.
     nominee: Option<NodeId>,
     /// True if the confirmation was told to campaign.
-    standing: bool,
+    confirming: bool,
     /// The leader, as the confirmation reports it.
     leader: Option<NodeId>,
     lead: Lead,
@@ -130,7 +130,7 @@ impl<N: Protocol + StateReduction, C: Protocol + StateReduction> StateReduction 
             config: _,
             campaigning: _,
             nominee: _,
-            standing: _,
+            confirming: _,
             leader: _,
             lead: _,
             hand_over,
@@ -202,7 +202,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
             config,
             campaigning: false,
             nominee: None,
-            standing: false,
+            confirming: false,
             leader: None,
             lead: Lead::None,
             hand_over: None,
@@ -242,7 +242,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
             }
             Command::Withdraw => {
                 self.own.campaigning = false;
-                self.own.standing = false;
+                self.own.confirming = false;
                 self.nominate(now, Input::Command(command));
                 self.confirm(now, Input::Command(command));
             }
@@ -325,14 +325,14 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
     /// Campaigns, withdraws or hands over, as the nomination has it.
     fn follow_nomination(&mut self, now: Instant) {
         self.lose_patience(now);
-        let stands = self.own.campaigning
+        let campaigns = self.own.campaigning
             && (self.own.nominee == Some(self.own.config.me) || self.own.patience == Patience::Lost);
-        if stands && !self.own.standing {
-            self.own.standing = true;
+        if campaigns && !self.own.confirming {
+            self.own.confirming = true;
             self.confirm(now, Input::Command(Command::Campaign));
         }
-        if !stands && self.own.standing && self.own.lead == Lead::None {
-            self.own.standing = false;
+        if !campaigns && self.own.confirming && self.own.lead == Lead::None {
+            self.own.confirming = false;
             self.confirm(now, Input::Command(Command::Withdraw));
         }
         self.hand_over(now);

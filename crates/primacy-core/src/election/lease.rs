@@ -289,7 +289,7 @@ pub struct Lease {
     /// The time of the next action, while no request is under way.
     act_at: Instant,
     /// The time from which this node may campaign: after a resignation it lets others go first.
-    stand_from: Instant,
+    campaign_from: Instant,
     /// The time since which the record is seen to be this node's, and young. Its creator believes nothing until a
     /// holder of a deleted record would have stopped: absence has no version, so that holder does not know yet.
     young_since: Option<Instant>,
@@ -402,7 +402,7 @@ impl Lease {
             last_request: RequestId(0),
             changed: false,
             act_at: now,
-            stand_from: now,
+            campaign_from: now,
             young_since: None,
             longest,
             told_leader: None,
@@ -563,11 +563,11 @@ impl Lease {
         if self.distrusts(now) {
             return;
         }
-        let stands = self.campaigning && self.healthy;
+        let campaigns = self.campaigning && self.healthy;
         match landed {
             Some(write) => self.become_holder(now, write),
             // A record that names this node though it does not campaign is left from a claim, and keeps others waiting.
-            None if self.names_me() && !stands && !self.is_young(now) => self.release(now),
+            None if self.names_me() && !campaigns && !self.is_young(now) => self.release(now),
             None => self.consider(now),
         }
     }
@@ -682,15 +682,15 @@ impl Lease {
         match &self.role {
             Role::Holding(hold) if now >= hold.renew_at => self.renew(now),
             // If the record is absent, a read tells the first token, which must be a fresh one.
-            Role::Waiting if self.may_stand(now) && self.knows_record() && self.is_free(now) => {
+            Role::Waiting if self.can_campaign(now) && self.knows_record() && self.is_free(now) => {
                 self.consider(now)
             }
             Role::Waiting | Role::Claiming | Role::Holding(_) | Role::Releasing { .. } => self.read(now),
         }
     }
 
-    fn may_stand(&self, now: Instant) -> bool {
-        self.campaigning && self.healthy && now >= self.stand_from
+    fn can_campaign(&self, now: Instant) -> bool {
+        self.campaigning && self.healthy && now >= self.campaign_from
     }
 
     fn consider_soon(&mut self, now: Instant) {
@@ -705,9 +705,9 @@ impl Lease {
             return self.read(now);
         }
         let free_from = self.free_from().unwrap_or(Instant::NEVER);
-        if !self.may_stand(now) || now < free_from {
-            let stands = self.campaigning && self.healthy;
-            let next = if stands { free_from.max(self.stand_from) } else { Instant::NEVER };
+        if !self.can_campaign(now) || now < free_from {
+            let campaigns = self.campaigning && self.healthy;
+            let next = if campaigns { free_from.max(self.campaign_from) } else { Instant::NEVER };
             self.act_at = now.after(self.config.poll_interval).min(next);
             return;
         }
@@ -860,7 +860,7 @@ impl Lease {
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
         // The others go first: by then each of them has looked, also where the store does not report changes.
-        self.stand_from = now.after(self.config.poll_interval.times(2));
+        self.campaign_from = now.after(self.config.poll_interval.times(2));
         self.release(now);
     }
 

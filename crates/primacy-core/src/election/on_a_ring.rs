@@ -85,7 +85,7 @@ pub struct RingPosition {
     /// The node.
     pub me: Identity,
     /// True if it may win. A node that may not passes on the probes that it would have answered.
-    pub stands: bool,
+    pub campaigns: bool,
     /// The number of nodes on the ring, whether they are there or not.
     pub count: usize,
 }
@@ -255,7 +255,7 @@ impl<P: Probing> OnARing<P> {
     /// Sends its own name now, whether there is a leader or not: a textbook's "a process initiates". In the first
     /// round, if it has heard of none.
     pub fn initiate(&mut self, now: Instant) {
-        if self.may_stand(now) {
+        if self.can_campaign(now) {
             self.elect(now);
         }
         self.tell_leader();
@@ -312,7 +312,7 @@ impl<P: Probing> OnARing<P> {
     /// Brings this node into the latest round: a candidate sends its name in it, and a leader announces itself.
     fn keep_up(&mut self, now: Instant) {
         match self.role {
-            Role::Electing { round, .. } if round < self.round => self.stand(now),
+            Role::Electing { round, .. } if round < self.round => self.campaign(now),
             Role::Leading { told, .. } if told < self.round => self.announce(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Leading { .. } => {}
         }
@@ -399,11 +399,11 @@ impl<P: Probing> OnARing<P> {
     fn elect(&mut self, now: Instant) {
         self.round = self.round.next();
         self.probing = P::default();
-        self.stand(now);
+        self.campaign(now);
     }
 
     /// Sends its own name in the latest round, unless that is decided already.
-    fn stand(&mut self, now: Instant) {
+    fn campaign(&mut self, now: Instant) {
         let turn = self.config.hop_timeout.times(self.neighbours.count() as u64);
         self.role = Role::Electing { round: self.round, until: now.after(turn.times(P::TURNS)) };
         if !self.probing.takes_part() {
@@ -425,7 +425,8 @@ impl<P: Probing> OnARing<P> {
         if leads && (self.config.sticky || candidate.node <= me.node) {
             return; // It hears of this leader, which shows itself in each new round.
         }
-        let at = RingPosition { me, stands: !leads && self.may_stand(now), count: self.neighbours.count() };
+        let at =
+            RingPosition { me, campaigns: !leads && self.can_campaign(now), count: self.neighbours.count() };
         match self.probing.take(at, direction, probe) {
             ProbeOutcome::Highest if self.won == self.round => {} // It came by two ways.
             ProbeOutcome::Highest => self.become_leader(now),
@@ -476,7 +477,7 @@ impl<P: Probing> OnARing<P> {
             return; // It hears of the other one itself; or this came twice.
         }
         self.pass_on(now, hops, |hops| Body::Elected { leader, beat, hops });
-        let takes_over = leader.identity.node < me && !self.config.sticky && self.may_stand(now);
+        let takes_over = leader.identity.node < me && !self.config.sticky && self.can_campaign(now);
         if takes_over && matches!(self.role, Role::Electing { .. }) {
             return; // Its name is on the way.
         }
@@ -503,7 +504,7 @@ impl<P: Probing> OnARing<P> {
     fn lose_leader(&mut self, now: Instant, trigger: ElectionTrigger) {
         self.trigger = trigger;
         self.follow(now, None, 0);
-        if self.may_stand(now) {
+        if self.can_campaign(now) {
             self.elect(now);
         }
     }
@@ -627,7 +628,7 @@ impl<P: Probing> OnARing<P> {
         self.campaigning && self.healthy
     }
 
-    fn may_stand(&self, now: Instant) -> bool {
+    fn can_campaign(&self, now: Instant) -> bool {
         self.wants_to_lead() && now >= self.yields_until
     }
 

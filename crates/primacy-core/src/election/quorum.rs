@@ -96,7 +96,7 @@ pub struct Quorum {
     /// The way the last leadership that this node knew has ended, as far as it knows.
     trigger: ElectionTrigger,
     /// The time of the next campaign, while no leader is heard.
-    stand_at: Instant,
+    campaign_at: Instant,
     /// The number of elections lost as a candidate since there was a leader.
     lost_elections: u32,
     round: Round,
@@ -195,7 +195,7 @@ impl Protocol for Quorum {
     fn deadline(&self) -> Option<Instant> {
         let role = match &self.role {
             Role::Follower { leader: Some(following) } => following.detector.deadline(),
-            Role::Follower { leader: None } if self.may_stand() => self.stand_at.max(self.silent_until),
+            Role::Follower { leader: None } if self.can_campaign() => self.campaign_at.max(self.silent_until),
             Role::Follower { leader: None } => Instant::NEVER,
             Role::PreCandidate(poll) | Role::Candidate(poll) => poll.until,
             Role::Leader(lead) => lead.valid_until.unwrap_or(lead.confirm_by).min(lead.beat_at),
@@ -218,7 +218,7 @@ impl Quorum {
         let longest = hard.promise.max(config.promised());
         let silent_until = now.after(longest);
         let listened_at = now.after(config.initial_wait).max(silent_until);
-        let stand_at = listened_at.after(rng.duration_up_to(config.random_wait_max));
+        let campaign_at = listened_at.after(rng.duration_up_to(config.random_wait_max));
         let known = config.voters.clone();
         let mut machine = Self {
             config,
@@ -234,7 +234,7 @@ impl Quorum {
             resignation: None,
             gone: None,
             trigger: ElectionTrigger::Silence,
-            stand_at,
+            campaign_at,
             lost_elections: 0,
             round: Round(0),
             connected: BTreeMap::new(),
@@ -285,12 +285,12 @@ impl Quorum {
             Role::Follower { leader: Some(following) } if following.detector.suspects(now) => {
                 // Silence: a node does not know which others have noticed, so a random wait keeps them apart.
                 self.role = Role::Follower { leader: None };
-                self.stand_after_random_wait(self.promise_end(now));
+                self.campaign_after_random_wait(self.promise_end(now));
             }
             Role::Follower { leader: None }
-                if now >= self.stand_at.max(self.silent_until) && self.may_stand() =>
+                if now >= self.campaign_at.max(self.silent_until) && self.can_campaign() =>
             {
-                self.stand(now);
+                self.campaign(now);
             }
             Role::PreCandidate(poll) | Role::Candidate(poll) if now >= poll.until => self.fail_round(now),
             Role::Leader(lead) if now >= lead.beat_at => self.broadcast_heartbeat(now),
@@ -351,7 +351,7 @@ impl Quorum {
                 if self.hears().is_some_and(|leader| leader.identity.node == node) {
                     self.role = Role::Follower { leader: None };
                     self.trigger = ElectionTrigger::Disconnected;
-                    self.stand_in_order(self.promise_end(now), node);
+                    self.campaign_in_order(self.promise_end(now), node);
                 }
                 if let Role::Leader(lead) = &mut self.role {
                     lead.promises.remove(&node); // It may come back with another one.
@@ -378,7 +378,7 @@ impl Quorum {
         // hears it any more, so nothing that it has promised lasts longer than a promise made from now on.
         let quiet = now.after(self.hard.promise.max(self.config.promised()));
         self.silent_until = self.silent_until.max(quiet);
-        self.stand_after_random_wait(self.silent_until);
+        self.campaign_after_random_wait(self.silent_until);
     }
 
     /// Handles a guardian's report that this incarnation and all its work are gone: it leads no more.
@@ -413,13 +413,13 @@ impl Quorum {
         self.gone = Some(DepartedLeader { leader: leader.node, term, tries: 0 });
         self.trigger = trigger;
         if matches!(self.role, Role::Follower { leader: None }) {
-            self.stand_in_order(now, leader.node);
+            self.campaign_in_order(now, leader.node);
         }
     }
 
     // ── campaigning ─────────────────────────────────────────────────────────────────────────────────────────
 
-    fn may_stand(&self) -> bool {
+    fn can_campaign(&self) -> bool {
         let votes = self.config.voters.contains(&self.config.me.node);
         self.campaigning && self.healthy && votes && !self.config.witness && !self.has_forgotten()
     }
@@ -428,7 +428,7 @@ impl Quorum {
     /// was cut off from disturbing a leader that it cannot hear. If the leader is known to be gone, the first in the
     /// order asks for votes at once, but only for the term after that leader's: a successor leads in that term or above
     /// it and is not disturbed. So it does this once.
-    fn stand(&mut self, now: Instant) {
+    fn campaign(&mut self, now: Instant) {
         let is_first = |gone| self.trigger == ElectionTrigger::Transferred || self.place(gone) == 0;
         let is_sure = self.gone.is_some_and(|gone| gone.term == self.hard.term && is_first(gone.leader));
         if is_sure || !self.config.pre_vote {
@@ -446,7 +446,7 @@ impl Quorum {
     fn become_candidate(&mut self, now: Instant) {
         if let Some(refusal) = self.bound_to_another(now, self.config.me) {
             self.role = Role::Follower { leader: None };
-            self.stand_at = now.after(refusal.left().unwrap_or_default());
+            self.campaign_at = now.after(refusal.left().unwrap_or_default());
             return;
         }
         let mut poll = self.new_poll(now);
@@ -569,13 +569,13 @@ impl Quorum {
             Some(gone) if stick_to_another && gone.tries < GONE_TRIES_MAX => {
                 let (leader, patience) = (gone.leader, 1 << gone.tries);
                 gone.tries += 1;
-                self.stand_in_order(now.after(self.stagger().times(patience)), leader);
+                self.campaign_in_order(now.after(self.stagger().times(patience)), leader);
             }
             // All nodes know when the promises end, so random waits are needless.
-            Some(_) | None if only_promises => self.stand_in_order(bound_until, self.config.me.node),
+            Some(_) | None if only_promises => self.campaign_in_order(bound_until, self.config.me.node),
             Some(_) | None => {
-                self.stand_after_random_wait(now);
-                self.stand_at = self.stand_at.max(bound_until);
+                self.campaign_after_random_wait(now);
+                self.campaign_at = self.campaign_at.max(bound_until);
             }
         }
     }
@@ -584,17 +584,17 @@ impl Quorum {
         self.connected.values().filter(|peer| self.config.voters.contains(&peer.identity.node))
     }
 
-    fn stand_after_random_wait(&mut self, from: Instant) {
+    fn campaign_after_random_wait(&mut self, from: Instant) {
         let priorities = self.connected_voters().map(|peer| peer.priority);
         let higher: BTreeSet<u32> = priorities.filter(|&other| other > self.config.priority).collect();
         let behind = self.config.random_wait_max.times(higher.len() as u64);
-        self.stand_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
+        self.campaign_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
     }
 
     /// Campaigns in a fixed order: where all nodes learn of the end at the same time, random waits would only cost
     /// time. The first connected node by (priority, name) campaigns at once, each next one a stagger later.
-    fn stand_in_order(&mut self, from: Instant, gone: NodeId) {
-        self.stand_at = from.after(self.stagger().times(self.place(gone) as u64));
+    fn campaign_in_order(&mut self, from: Instant, gone: NodeId) {
+        self.campaign_at = from.after(self.stagger().times(self.place(gone) as u64));
     }
 
     /// Returns the number of nodes that campaign before this one when `gone` is gone.
@@ -673,7 +673,7 @@ impl Quorum {
             self.role = Role::Follower { leader: None };
             self.persist(HardState { term, voted_for: Some(from), ..self.hard });
             // The candidate needs a round to show itself.
-            self.stand_after_random_wait(now.after(self.config.round_timeout));
+            self.campaign_after_random_wait(now.after(self.config.round_timeout));
         }
         self.send(from.node, Body::VoteReply { round, to: from.incarnation, answer });
     }
@@ -718,7 +718,7 @@ impl Quorum {
             let violation = Violation::TwoLeaders { term, known: known.identity, other: from };
             self.tell(Event::Violation(violation));
             self.step_down(Reason::Violation);
-            return self.stand_after_random_wait(now.after(self.config.promise_duration));
+            return self.campaign_after_random_wait(now.after(self.config.promise_duration));
         }
         self.step_down(Reason::HigherTerm(term));
         if term > self.hard.term {
@@ -750,19 +750,19 @@ impl Quorum {
         round: Round,
         promise: Duration,
     ) {
-        let (own_term, configured, may_stand) =
-            (self.hard.term, self.config.promise_duration, self.may_stand());
+        let (own_term, configured, can_campaign) =
+            (self.hard.term, self.config.promise_duration, self.can_campaign());
         let Role::Leader(lead) = &mut self.role else { return }; // Late: that leadership is over.
         if term > own_term {
             // A node took a higher term, on stale pre-votes for example. It costs a new token and not the leader: the
             // followers may vote for the leader that they follow.
-            let stays = may_stand && lead.resigning.is_none();
+            let stays = can_campaign && lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(term));
             self.adopt_term(term);
             if stays {
-                return self.stand(now);
+                return self.campaign(now);
             }
-            return self.stand_after_random_wait(now.after(configured));
+            return self.campaign_after_random_wait(now.after(configured));
         }
         let Some(&(_, sent_at)) = lead.sent.iter().find(|&&(sent, _)| sent == round) else { return };
         if term < own_term {

@@ -296,7 +296,7 @@ impl Ranked {
             (Candidate::Follower, Elector::Voting { until, .. }) if now >= *until => self.vote(now),
             (Candidate::Follower, Elector::Watching { leader, until }) if now >= *until => {
                 *leader = None;
-                if self.asked || self.may_stand(now) {
+                if self.asked || self.can_campaign(now) {
                     self.elect(now);
                 }
             }
@@ -375,7 +375,7 @@ impl Ranked {
     /// Enters a round. Proposing or adopting a ballot promises nothing: only a vote does.
     fn enter(&mut self, now: Instant, ballot: Term) {
         assert!(ballot > self.decided(), "no vote is left in a ballot that was voted in");
-        let claim = Claim { seen: self.seen, hears: self.hears, stands: self.may_stand(now) };
+        let claim = Claim { seen: self.seen, hears: self.hears, campaigns: self.can_campaign(now) };
         let me = self.config.me;
         let until = now.after(self.gathering());
         self.round_ends = until;
@@ -413,7 +413,7 @@ impl Ranked {
             }
             Elector::Watching { until, .. } if is_behind || now < self.round_ends => {
                 // The round is over here, or the server is behind: soon there is a round above it.
-                self.asked |= claim.stands;
+                self.asked |= claim.campaigns;
                 let soon =
                     self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
                 *until = now.after(soon).min(*until);
@@ -481,7 +481,7 @@ impl Ranked {
         };
         let claims = slate
             .iter()
-            .filter(|&(&node, (_, claim))| claim.stands && can_win(node, claim))
+            .filter(|&(&node, (_, claim))| claim.campaigns && can_win(node, claim))
             .map(|(&node, &(incarnation, claim))| (Identity::new(node, incarnation), claim));
         // Perhaps only this server knows which leader was the last, and votes by such knowledge might pass each other
         // in every round. So it counts for one vote since there was a leader, and not against a claim that has seen a
@@ -527,7 +527,7 @@ impl Ranked {
         *latest = ballot.max(*latest);
         let votes = self.tally.values().filter(|&&vote| vote == ballot).count();
         let is_over = ballot < self.hard.term || ballot <= self.led;
-        let may_lead = matches!(self.candidate, Candidate::Follower) && self.may_stand(now);
+        let may_lead = matches!(self.candidate, Candidate::Follower) && self.can_campaign(now);
         if votes >= majority::needed(self.config.voters.len()) && !is_over && may_lead {
             self.become_leader(now, ballot);
         }
@@ -614,7 +614,7 @@ impl Ranked {
             let stays = lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(promised));
             self.forget_leader(now);
-            if stays && self.may_stand(now) {
+            if stays && self.can_campaign(now) {
                 self.elect(now);
             }
             return;
@@ -793,7 +793,7 @@ impl Ranked {
         self.campaigning && self.healthy && !self.config.witness && !self.has_forgotten()
     }
 
-    fn may_stand(&self, now: Instant) -> bool {
+    fn can_campaign(&self, now: Instant) -> bool {
         self.wants_to_lead() && now >= self.yields_until
     }
 

@@ -57,12 +57,12 @@ impl Probing for ChangRoberts {
         let Probe { candidate, hops } = probe;
         if candidate.node == at.me.node {
             // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
-            if candidate == at.me && at.stands {
+            if candidate == at.me && at.campaigns {
                 ProbeOutcome::Highest
             } else {
                 ProbeOutcome::Send(Vec::new())
             }
-        } else if candidate.node > at.me.node || !at.stands {
+        } else if candidate.node > at.me.node || !at.campaigns {
             self.takes_part = true;
             // A probe that has met as many nodes as there are goes no further: its own node is not there any more.
             let hops = hops.saturating_add(1);

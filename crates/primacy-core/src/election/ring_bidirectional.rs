@@ -80,12 +80,12 @@ impl Probing for HirschbergSinclair {
         match probe {
             // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
             Probe::Out { candidate, .. } | Probe::Back { candidate, .. }
-                if candidate.node == at.me.node && !(candidate == at.me && at.stands) =>
+                if candidate.node == at.me.node && !(candidate == at.me && at.campaigns) =>
             {
                 ProbeOutcome::Send(Vec::new())
             }
             Probe::Out { candidate, .. } if candidate == at.me => ProbeOutcome::Highest,
-            Probe::Out { candidate, phase, left } if candidate.node > at.me.node || !at.stands => {
+            Probe::Out { candidate, phase, left } if candidate.node > at.me.node || !at.campaigns => {
                 ProbeOutcome::Send(vec![pass(direction, candidate, phase, left, at.count)])
             }
             // Its own name is on the way.

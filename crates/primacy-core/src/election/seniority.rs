@@ -201,7 +201,7 @@ impl Protocol for Seniority {
 
     fn deadline(&self) -> Option<Instant> {
         let next = match &self.membership {
-            Membership::Outside(_) if !self.stands() => Instant::NEVER,
+            Membership::Outside(_) if !self.campaigns() => Instant::NEVER,
             Membership::Outside(outside) => outside.deadline(),
             Membership::Member(member) => {
                 let act = self.plan(member).map_or(Instant::NEVER, |(at, _)| at);
@@ -278,12 +278,12 @@ impl Seniority {
         match command {
             Command::Campaign if !self.campaigning => {
                 self.campaigning = true;
-                self.begin_to_stand(now);
+                self.begin_campaign(now);
             }
             Command::Campaign => {}
             Command::Healthy(true) if !self.healthy => {
                 self.healthy = true;
-                self.begin_to_stand(now);
+                self.begin_campaign(now);
             }
             Command::Healthy(true) => {}
             Command::Withdraw => {
@@ -383,7 +383,7 @@ impl Seniority {
 
     /// Returns true if it only keeps the cluster for the next node.
     fn only_holds(&self) -> bool {
-        matches!(&self.membership, Membership::Member(member) if member.held) && !self.stands()
+        matches!(&self.membership, Membership::Member(member) if member.held) && !self.campaigns()
     }
 
     fn on_drained(&mut self, now: Instant) {
@@ -464,7 +464,7 @@ impl Seniority {
 
     fn on_view(&mut self, now: Instant, from: Identity, view: &Arc<View>) {
         let mine = view.member(self.config.me).map(|member| member.joining);
-        let takes_me = mine == Some(self.joining) && self.stands();
+        let takes_me = mine == Some(self.joining) && self.campaigns();
         let is_newer = self.view().is_none_or(|known| view.sight().is_later_than(&known.sight()));
         if takes_me && is_newer && view.version().coordinator == self.config.me {
             return; // Nobody makes views in the name of this node; who took it would lead without knowing.
@@ -588,10 +588,10 @@ impl Seniority {
             None => false,
         };
         let stood_aside = !leads && member.view.oldest().identity == self.config.me;
-        if member.held && !self.stands() {
+        if member.held && !self.campaigns() {
             return None;
         }
-        if stood_aside && !self.stands() {
+        if stood_aside && !self.campaigns() {
             // Its work may not have ended yet. The others that are left do not wait forever for the application to
             // campaign again.
             let waits = self.config.store_wait.plus(self.config.answer_wait.times(QUESTIONS_MAX));
@@ -634,9 +634,9 @@ impl Seniority {
     }
 
     fn act(&mut self, now: Instant) {
-        let stands = self.stands();
+        let campaigns = self.campaigns();
         match &mut self.membership {
-            Membership::Outside(_) if !stands => return,
+            Membership::Outside(_) if !campaigns => return,
             Membership::Outside(_) => return self.ask_to_join(now),
             Membership::Member(member) => member.watch.check(now),
         }
@@ -759,7 +759,7 @@ impl Seniority {
 
     // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    const fn stands(&self) -> bool {
+    const fn campaigns(&self) -> bool {
         self.campaigning && self.healthy
     }
 

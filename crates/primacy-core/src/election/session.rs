@@ -162,7 +162,7 @@ pub enum Message {
         result: Result<Duration, RequestFailure>,
     },
     /// To the store: make sure that this session has an entry, and report its position.
-    Stand {
+    Campaign {
         /// The number of this request.
         request: RequestId,
         /// The session.
@@ -171,7 +171,7 @@ pub enum Message {
         holder: Holder,
     },
     /// The answer.
-    StandReply {
+    CampaignReply {
         /// The request that is answered.
         request: RequestId,
         /// The position of the entry.
@@ -255,7 +255,7 @@ pub struct Session {
     /// The time of the next request to the queue, while none is under way.
     act_at: Instant,
     /// The time from which this node may campaign: after a resignation it lets others go first.
-    stand_from: Instant,
+    campaign_from: Instant,
     /// The time from which it may begin a session: a store that ends every session is not asked for one as fast as it
     /// can answer.
     begin_from: Instant,
@@ -317,7 +317,7 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RequestKind {
     Begin,
-    Stand,
+    Campaign,
     Leave,
     End,
     First,
@@ -377,7 +377,7 @@ impl Session {
             last_request: RequestId(0),
             changed: false,
             act_at: now,
-            stand_from: now,
+            campaign_from: now,
             begin_from: now,
             too_short: None,
             seen: None,
@@ -393,7 +393,7 @@ impl Session {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let begins = self.is_asked(RequestKind::Begin);
-        matches!(self.role, Role::Waiting) && (self.stands() || (self.line.is_none() && !begins))
+        matches!(self.role, Role::Waiting) && (self.campaigns() || (self.line.is_none() && !begins))
     }
 
     /// The role, for people: `watching`, `waiting`, `leading` or `leaving`.
@@ -422,8 +422,8 @@ impl Session {
                     self.on_begun(now, at, result);
                 }
             }
-            Message::StandReply { request, result } => {
-                if self.take_asked(request, RequestKind::Stand).is_some() {
+            Message::CampaignReply { request, result } => {
+                if self.take_asked(request, RequestKind::Campaign).is_some() {
                     self.on_place(now, result);
                 }
             }
@@ -443,7 +443,7 @@ impl Session {
                 }
             }
             // The store asks nothing, and a guardian's answers go to the guardian.
-            Message::Begin { .. } | Message::KeepAlive { .. } | Message::Stand { .. } => {}
+            Message::Begin { .. } | Message::KeepAlive { .. } | Message::Campaign { .. } => {}
             Message::Leave { .. } | Message::End { .. } | Message::First { .. } => {}
             Message::Evict { .. } | Message::EvictReply { .. } => {}
         }
@@ -517,7 +517,7 @@ impl Session {
             // The store's operator may give longer ones some day.
             self.begin_from = now.after(self.config.timeout);
         }
-        if is_too_short || !self.stands() {
+        if is_too_short || !self.campaigns() {
             self.role = Role::Leaving { until: self.gone_by(now), left: true };
         }
         self.act(now);
@@ -593,9 +593,9 @@ impl Session {
             Role::Leaving { left: true, .. } => self.ask(now, RequestKind::End),
             // An entry that is gone shall not be made again; it would only have to be taken out.
             Role::Leading(Lead { resigning: Some(_), .. }) => self.look(now, RequestKind::First),
-            Role::Leading(_) => self.look(now, RequestKind::Stand),
-            Role::Waiting if self.stands() && now >= self.stand_from => match self.line {
-                Some(_) => self.look(now, RequestKind::Stand),
+            Role::Leading(_) => self.look(now, RequestKind::Campaign),
+            Role::Waiting if self.campaigns() && now >= self.campaign_from => match self.line {
+                Some(_) => self.look(now, RequestKind::Campaign),
                 None if now >= self.begin_from => {
                     self.begin_from = now.after(self.config.poll_interval);
                     self.ask(now, RequestKind::Begin);
@@ -614,12 +614,12 @@ impl Session {
     /// Sets the time of the next look, if the store reports nothing.
     fn rest(&mut self, now: Instant) {
         let next = now.after(self.config.look_interval);
-        let stands_at = match self.role {
-            Role::Waiting if self.stands() && now < self.stand_from => self.stand_from,
-            Role::Waiting if self.stands() && self.line.is_none() => self.begin_from,
+        let campaigns_at = match self.role {
+            Role::Waiting if self.campaigns() && now < self.campaign_from => self.campaign_from,
+            Role::Waiting if self.campaigns() && self.line.is_none() => self.begin_from,
             Role::Waiting | Role::Leading(_) | Role::Leaving { .. } => Instant::NEVER,
         };
-        self.act_at = next.min(stands_at.max(now));
+        self.act_at = next.min(campaigns_at.max(now));
     }
 
     fn on_no_answer(&mut self, now: Instant) {
@@ -691,7 +691,7 @@ impl Session {
         self.step_down(Reason::Removed);
         self.seen = None;
         self.act_at = now;
-        if !self.stands() {
+        if !self.campaigns() {
             // It was draining to withdraw. There is nothing to come back for, and its session must not stay.
             self.leave(now);
         }
@@ -704,7 +704,7 @@ impl Session {
             // The store was set back, or the entry is of an ended leadership. Leftover writes of that must not pass the
             // fence.
             self.tell(Event::Violation(Violation::TokenWentDown { seen: self.spent, found: token }));
-            self.stand_from = now.after(self.config.timeout);
+            self.campaign_from = now.after(self.config.timeout);
             return self.leave(now);
         }
         let (Some(line), Some(valid_until)) = (&self.line, self.valid_until()) else { return };
@@ -753,7 +753,7 @@ impl Session {
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
         // The other candidates go first.
-        self.stand_from = now.after(self.config.poll_interval.times(2));
+        self.campaign_from = now.after(self.config.poll_interval.times(2));
         self.leave(now);
     }
 
@@ -807,7 +807,7 @@ impl Session {
         self.config.me.identity
     }
 
-    const fn stands(&self) -> bool {
+    const fn campaigns(&self) -> bool {
         self.campaigning && self.healthy
     }
 
@@ -834,7 +834,7 @@ impl Session {
     /// The time at which the session must be kept alive. One that is given up is not.
     fn next_keep_alive(&self) -> Instant {
         let keeps = match &self.role {
-            Role::Waiting => self.stands(),
+            Role::Waiting => self.campaigns(),
             Role::Leading(_) => true,
             Role::Leaving { .. } => false,
         };
@@ -857,12 +857,12 @@ impl Session {
         let session = self.line.as_ref().map(|line| line.session.clone());
         let message = match (what, session) {
             (RequestKind::Begin, _) => Message::Begin { request, timeout: self.config.timeout },
-            (RequestKind::Stand, Some(session)) => {
-                Message::Stand { request, session, holder: self.config.me.clone() }
+            (RequestKind::Campaign, Some(session)) => {
+                Message::Campaign { request, session, holder: self.config.me.clone() }
             }
             (RequestKind::Leave, Some(session)) => Message::Leave { request, session },
             (RequestKind::End, Some(session)) => Message::End { request, session },
-            (RequestKind::First | RequestKind::Stand | RequestKind::Leave | RequestKind::End, _) => {
+            (RequestKind::First | RequestKind::Campaign | RequestKind::Leave | RequestKind::End, _) => {
                 Message::First { request }
             }
         };

@@ -306,7 +306,7 @@ async fn write(opened: &Opened) -> Result<Duration, String> {
         Opened::Sessions(sessions) => {
             let text = |error: SessionError| error.to_string();
             let begun = sessions.begin(SESSION).await.map_err(text)?;
-            let stood = sessions.stand(&begun.session, &holder()?).await;
+            let stood = sessions.campaign(&begun.session, &holder()?).await;
             let began = Instant::now();
             let left = sessions.leave(&begun.session).await;
             let took = began.elapsed();

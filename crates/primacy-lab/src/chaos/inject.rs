@@ -100,13 +100,13 @@ impl ArmRun {
         };
         let kind = fault.kind;
         let name = self.nodes[node].name.clone();
-        let fault = |what: String| RunEvent::Fault { step, kind, what };
+        let event = |what: String| RunEvent::Fault { step, kind, what };
         let took = if let Some((parts, sent)) = signals(fault) {
-            self.events.log(fault(format!("{name}: {parts:?}")))?;
+            self.events.log(event(format!("{name}: {parts:?}")))?;
             self.strike(node, parts, sent)?
         } else if kind.is_of_network() {
             let (cut, what) = self.cut(fault, node);
-            self.events.log(fault(what))?;
+            self.events.log(event(what))?;
             if let Some(network) = &mut self.network {
                 network.cut(cut)?;
                 self.cuts.push(kind);
@@ -114,14 +114,14 @@ impl ArmRun {
             // Its counters show when it is healed.
             false
         } else if kind.is_of_store() {
-            self.events.log(fault(whom(kind, name, "")))?;
+            self.events.log(event(whom(kind, name, "")))?;
             if let Some(store) = &mut self.store {
                 store.make(kind, node);
             }
             false
         } else {
             let to = self.nodes[self.other(node, fault.detail)].name.clone();
-            self.events.log(fault(whom(kind, name, &to)))?;
+            self.events.log(event(whom(kind, name, &to)))?;
             self.make_other(step, fault, node, &to)?
         };
         if took { self.events.log(RunEvent::Took { step, kind }) } else { Ok(()) }

@@ -95,8 +95,8 @@ impl Algorithm for BlazingmqNaive {
         }
     }
 
-    fn stands(machine: &Machine) -> bool {
-        machine.stands()
+    fn campaigns(machine: &Machine) -> bool {
+        machine.campaigns()
     }
 
     fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {

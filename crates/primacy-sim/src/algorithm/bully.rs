@@ -104,7 +104,7 @@ impl Algorithm for Bully {
         }
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         matches!(machine.role(), "electing" | "waiting")
     }
 

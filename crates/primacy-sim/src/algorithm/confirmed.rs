@@ -52,8 +52,8 @@ impl<N: Settings, C: Settings> Settings for Timers<N, C> {
         Ok(())
     }
 
-    fn standing(&self) -> (u32, bool) {
-        self.confirmation.standing()
+    fn priority_and_witness(&self) -> (u32, bool) {
+        self.confirmation.priority_and_witness()
     }
 
     fn lease_duration(&self) -> Duration {
@@ -159,8 +159,8 @@ where
         N::view(machine.nomination())
     }
 
-    fn stands(machine: &Self::Machine) -> bool {
-        C::stands(machine.confirmation())
+    fn campaigns(machine: &Self::Machine) -> bool {
+        C::campaigns(machine.confirmation())
     }
 
     /// A node is nominated, or waited for in vain, and then confirmed; and the previous leader hands over

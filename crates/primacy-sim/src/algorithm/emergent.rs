@@ -104,7 +104,7 @@ impl Algorithm for Emergent {
         }
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         machine.joins()
     }
 

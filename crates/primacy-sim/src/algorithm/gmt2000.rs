@@ -75,7 +75,7 @@ impl Algorithm for Gmt2000 {
         format!("{} {}", Self::kind(message), seen_text(*seen))
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         machine.votes()
     }
 

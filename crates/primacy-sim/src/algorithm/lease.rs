@@ -260,7 +260,7 @@ impl Algorithm for Lease {
         lag.plus(drain).plus(leases).plus(looks.times(4))
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         match machine {
             Machine::Candidate(machine) => machine.status().role == "claiming",
             Machine::Guardian(_) => false,

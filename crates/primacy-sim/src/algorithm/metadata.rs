@@ -89,8 +89,8 @@ impl Settings for Timers {
         self.election.profile(name)
     }
 
-    fn standing(&self) -> (u32, bool) {
-        self.election.standing()
+    fn priority_and_witness(&self) -> (u32, bool) {
+        self.election.priority_and_witness()
     }
 
     fn patience(&self) -> Duration {
@@ -274,8 +274,8 @@ impl Algorithm for Metadata {
         Some(Message::Voters { incarnation, voters })
     }
 
-    fn stands(machine: &Machine) -> bool {
-        Quorum::stands(machine.election())
+    fn campaigns(machine: &Machine) -> bool {
+        Quorum::campaigns(machine.election())
     }
 
     fn has_recovered(kept: &Kept) -> bool {

@@ -234,7 +234,7 @@ pub trait Algorithm: Debug + Sized + 'static {
     }
 
     /// True if a node campaigns at present: it asks for the lead, and does not lead.
-    fn stands(machine: &Self::Machine) -> bool {
+    fn campaigns(machine: &Self::Machine) -> bool {
         let _ = machine;
         false
     }
@@ -290,7 +290,7 @@ pub trait Settings: Clone + Debug + Default {
     }
 
     /// Returns the node's own part of its handshake: its priority, and whether it only votes.
-    fn standing(&self) -> (u32, bool) {
+    fn priority_and_witness(&self) -> (u32, bool) {
         (0, false)
     }
 

@@ -141,7 +141,7 @@ impl Settings for Timers {
         Ok(())
     }
 
-    fn standing(&self) -> (u32, bool) {
+    fn priority_and_witness(&self) -> (u32, bool) {
         (self.priority, self.witness)
     }
 
@@ -226,7 +226,7 @@ impl Algorithm for Quorum {
         status.recovering.is_none().then_some(status.hard.term)
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         let status = machine.status();
         // A node that was elected and has not heard from a majority yet does not lead.
         matches!(status.role, "pre-candidate" | "candidate" | "leader") && status.valid_until.is_none()

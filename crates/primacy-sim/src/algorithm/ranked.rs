@@ -70,7 +70,7 @@ impl Settings for Timers {
         Ok(())
     }
 
-    fn standing(&self) -> (u32, bool) {
+    fn priority_and_witness(&self) -> (u32, bool) {
         (0, self.witness)
     }
 
@@ -154,7 +154,7 @@ impl Algorithm for Ranked {
         status.recovering.is_none().then_some(status.known)
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         machine.status().role == "voting"
     }
 
@@ -164,7 +164,7 @@ impl Algorithm for Ranked {
 
     fn met(message: &Message) -> Option<&'static str> {
         match &message.body {
-            Body::Elect { claim: Claim { stands: false, .. }, .. } => {
+            Body::Elect { claim: Claim { campaigns: false, .. }, .. } => {
                 Some("claim of one that does not stand")
             }
             Body::Elect { claim: Claim { hears: Some(_), .. }, .. } => Some("claim in a later round"),
@@ -245,6 +245,6 @@ impl Algorithm for Ranked {
 fn claim_text(claim: &Claim) -> String {
     let seen = claim.seen.map_or_else(String::new, |seen| format!(", has seen {seen}"));
     let hears = claim.hears.map_or_else(String::new, |hears| format!(", hears {hears}"));
-    let stands = if claim.stands { "" } else { ", does not campaign" };
-    format!("{seen}{hears}{stands}")
+    let campaigns = if claim.campaigns { "" } else { ", does not campaign" };
+    format!("{seen}{hears}{campaigns}")
 }

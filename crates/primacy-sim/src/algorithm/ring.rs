@@ -142,7 +142,7 @@ impl<P: ProbeText> Algorithm for OfProbing<P> {
         }
     }
 
-    fn stands(machine: &OnARing<P>) -> bool {
+    fn campaigns(machine: &OnARing<P>) -> bool {
         machine.role() == "electing"
     }
 

@@ -270,7 +270,7 @@ impl Algorithm for Seniority {
         Some(machine.admit().map_err(|error| error.to_string()))
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         machine.status().attempts > 0
     }
 

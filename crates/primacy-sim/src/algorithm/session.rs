@@ -149,8 +149,8 @@ impl Algorithm for Session {
             Message::BeginReply { .. } => "BeginReply",
             Message::KeepAlive { .. } => "KeepAlive",
             Message::KeepAliveReply { .. } => "KeepAliveReply",
-            Message::Stand { .. } => "Stand",
-            Message::StandReply { .. } => "StandReply",
+            Message::Campaign { .. } => "Campaign",
+            Message::CampaignReply { .. } => "CampaignReply",
             Message::Leave { .. } => "Leave",
             Message::LeaveReply { .. } => "LeaveReply",
             Message::End { .. } => "End",
@@ -166,9 +166,9 @@ impl Algorithm for Session {
     /// Looks and keep-alives are sent all the time, and so are the successful replies to them.
     fn is_routine(message: &Message) -> bool {
         match message {
-            Message::KeepAlive { .. } | Message::Stand { .. } | Message::First { .. } => true,
+            Message::KeepAlive { .. } | Message::Campaign { .. } | Message::First { .. } => true,
             Message::KeepAliveReply { result, .. } => result.is_ok(),
-            Message::StandReply { result, .. } => result.is_ok(),
+            Message::CampaignReply { result, .. } => result.is_ok(),
             Message::FirstReply { result, .. } => result.is_ok(),
             Message::Begin { .. } | Message::Leave { .. } | Message::End { .. } => false,
             Message::BeginReply { .. } | Message::LeaveReply { .. } | Message::EndReply { .. } => false,
@@ -181,7 +181,7 @@ impl Algorithm for Session {
         match message {
             Message::Begin { timeout, .. } => format!("Begin a session of {timeout}"),
             Message::KeepAlive { session, .. }
-            | Message::Stand { session, .. }
+            | Message::Campaign { session, .. }
             | Message::Leave { session, .. }
             | Message::End { session, .. } => format!("{kind} {}", session.as_str()),
             Message::Evict { dead, .. } => format!("Evict {}, life {}", dead.node, dead.incarnation.count),
@@ -190,12 +190,14 @@ impl Algorithm for Session {
                 format!("BeginReply {} of {timeout}", session.as_str())
             }
             Message::KeepAliveReply { result: Ok(timeout), .. } => format!("KeepAliveReply for {timeout}"),
-            Message::StandReply { result: Ok(QueuePosition::First { token, asked_to_resign }), .. } => {
+            Message::CampaignReply {
+                result: Ok(QueuePosition::First { token, asked_to_resign }), ..
+            } => {
                 let asked = if *asked_to_resign { ", asked to resign" } else { "" };
-                format!("StandReply first, token {token}{asked}")
+                format!("CampaignReply first, token {token}{asked}")
             }
-            Message::StandReply { result: Ok(QueuePosition::Behind { first }), .. } => {
-                format!("StandReply behind {}, token {}", first.holder.identity.node, first.token)
+            Message::CampaignReply { result: Ok(QueuePosition::Behind { first }), .. } => {
+                format!("CampaignReply behind {}, token {}", first.holder.identity.node, first.token)
             }
             Message::FirstReply { result: Ok(Some(first)), .. } => {
                 format!("FirstReply {}, token {}", first.holder.identity.node, first.token)
@@ -209,7 +211,7 @@ impl Algorithm for Session {
             }
             Message::BeginReply { result: Err(failure), .. } => with(kind, *failure),
             Message::KeepAliveReply { result: Err(failure), .. } => with(kind, *failure),
-            Message::StandReply { result: Err(failure), .. } => with(kind, *failure),
+            Message::CampaignReply { result: Err(failure), .. } => with(kind, *failure),
             Message::FirstReply { result: Err(failure), .. } => with(kind, *failure),
             Message::EvictReply { result: Err(failure), .. } => with(kind, *failure),
             Message::LeaveReply { result: Err(failure), .. }
@@ -231,12 +233,12 @@ impl Algorithm for Session {
 
     fn met(message: &Message) -> Option<&'static str> {
         let failure = match message {
-            Message::StandReply {
+            Message::CampaignReply {
                 result: Ok(QueuePosition::First { asked_to_resign: true, .. }), ..
             } => {
                 return Some("place: asked to resign");
             }
-            Message::StandReply { result: Ok(QueuePosition::Behind { .. }), .. } => {
+            Message::CampaignReply { result: Ok(QueuePosition::Behind { .. }), .. } => {
                 return Some("place: behind another");
             }
             Message::Changed => return Some("change told"),
@@ -244,11 +246,11 @@ impl Algorithm for Session {
             Message::Leave { .. } => return Some("entry given up"),
             Message::BeginReply { result, .. } => result.as_ref().err(),
             Message::KeepAliveReply { result, .. } => result.as_ref().err(),
-            Message::StandReply { result, .. } => result.as_ref().err(),
+            Message::CampaignReply { result, .. } => result.as_ref().err(),
             Message::FirstReply { result, .. } => result.as_ref().err(),
             Message::EvictReply { result, .. } => result.as_ref().err(),
             Message::LeaveReply { result, .. } | Message::EndReply { result, .. } => result.as_ref().err(),
-            Message::Begin { .. } | Message::KeepAlive { .. } | Message::Stand { .. } => None,
+            Message::Begin { .. } | Message::KeepAlive { .. } | Message::Campaign { .. } => None,
             Message::End { .. } | Message::First { .. } | Message::Evict { .. } => None,
         };
         failure.map(|failure| match failure {
@@ -290,7 +292,7 @@ impl Algorithm for Session {
         lag.plus(drain).plus(sessions).plus(looks.plus(delay.times(4)).times(4))
     }
 
-    fn stands(machine: &Machine) -> bool {
+    fn campaigns(machine: &Machine) -> bool {
         match machine {
             Machine::Candidate(machine) => machine.status().role == "waiting",
             Machine::Eviction(_) => false,

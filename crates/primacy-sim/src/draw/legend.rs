@@ -12,7 +12,7 @@ type Sample = fn(&mut Page, i64, i64);
 
 const ITEMS: &[(&str, Sample)] = &[
     ("follows", |page, x, y| stance(page, x, y, Stance::Follower, false)),
-    ("campaigns", |page, x, y| stance(page, x, y, Stance::Standing, false)),
+    ("campaigns", |page, x, y| stance(page, x, y, Stance::Campaigning, false)),
     ("leads", |page, x, y| stance(page, x, y, Stance::Leading, false)),
     ("drains its work", |page, x, y| stance(page, x, y, Stance::Draining, false)),
     ("lead ran out, unnoticed", |page, x, y| stance(page, x, y, Stance::Lapsed, false)),

@@ -17,7 +17,7 @@ pub(super) enum Stance {
     /// It neither leads nor campaigns.
     Follower,
     /// It campaigns.
-    Standing,
+    Campaigning,
     /// It leads.
     Leading,
     /// It drains its work.
@@ -31,7 +31,7 @@ impl Stance {
         match self {
             Self::Down => "down",
             Self::Follower => "follower",
-            Self::Standing => "standing",
+            Self::Campaigning => "campaigning",
             Self::Leading => "leading",
             Self::Draining => "draining",
             Self::Lapsed => "lapsed",
@@ -43,7 +43,7 @@ impl Stance {
         match self {
             Self::Down => 0,
             Self::Follower => 6,
-            Self::Standing => 10,
+            Self::Campaigning => 10,
             Self::Leading | Self::Draining | Self::Lapsed => 14,
         }
     }
@@ -92,15 +92,15 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
 
 /// Returns the life line after a turn.
 fn after(life: Life, turn: Turn, y: i64) -> Life {
-    let stands = |stance| Life { since: y, stance, ..life };
+    let campaigns = |stance| Life { since: y, stance, ..life };
     match turn {
         Turn::Begins => Life { since: y, stance: Stance::Follower, paused: false, until: Moment::NEVER },
         Turn::Ends => Life { since: y, stance: Stance::Down, paused: false, until: Moment::NEVER },
-        Turn::Stands => stands(Stance::Standing),
-        Turn::StandsNoMore | Turn::Deposed => stands(Stance::Follower),
-        Turn::Leads { until, .. } => Life { until, ..stands(Stance::Leading) },
+        Turn::Campaigns => campaigns(Stance::Campaigning),
+        Turn::StopsCampaigning | Turn::Deposed => campaigns(Stance::Follower),
+        Turn::Leads { until, .. } => Life { until, ..campaigns(Stance::Leading) },
         Turn::Renewed { until } => Life { until, ..life },
-        Turn::Drains => stands(Stance::Draining),
+        Turn::Drains => campaigns(Stance::Draining),
         Turn::Paused => Life { since: y, paused: true, ..life },
         Turn::Resumed => Life { since: y, paused: false, ..life },
         Turn::Names(_) | Turn::Alarm | Turn::Nothing => life,

@@ -46,7 +46,7 @@ fn turned(page: &mut Page, x: i64, y: i64, turn: Turn) {
         Turn::Alarm => page.diamond((x, y), 6, "alarm"),
         Turn::Begins | Turn::Paused | Turn::Resumed => page.circle((x, y), 4, "turn"),
         Turn::Drains | Turn::Deposed | Turn::Names(_) | Turn::Nothing => page.circle((x, y), 3, "turn"),
-        Turn::Stands | Turn::StandsNoMore | Turn::Renewed { .. } => {} // The band says it.
+        Turn::Campaigns | Turn::StopsCampaigning | Turn::Renewed { .. } => {} // The band says it.
     }
 }
 

@@ -100,7 +100,7 @@ pub fn svg(entries: &[Entry], frame: &Frame) -> String {
 fn is_shown_by_bands(entry: &Entry) -> bool {
     match entry.what {
         TraceEvent::Node { turn, .. } => match turn {
-            Turn::Stands | Turn::StandsNoMore | Turn::Renewed { .. } => true,
+            Turn::Campaigns | Turn::StopsCampaigning | Turn::Renewed { .. } => true,
             Turn::Begins | Turn::Leads { .. } | Turn::Drains | Turn::Deposed | Turn::Names(_) => false,
             Turn::Alarm | Turn::Ends | Turn::Paused | Turn::Resumed | Turn::Nothing => false,
         },

@@ -143,16 +143,16 @@ fn a_lead_that_runs_out_unnoticed_looks_otherwise_from_then_on() {
 fn who_stands_is_paused_or_down_is_seen() {
     let entries = [
         turn(0, "a", Turn::Begins),
-        turn(10, "a", Turn::Stands),
+        turn(10, "a", Turn::Campaigns),
         turn(20, "a", Turn::Paused),
         turn(30, "a", Turn::Resumed),
-        turn(40, "a", Turn::StandsNoMore),
+        turn(40, "a", Turn::StopsCampaigning),
         turn(50, "a", Turn::Ends),
         turn(60, "a", Turn::Begins),
     ];
     let picture = svg(&entries, &whole());
     let count = |class| elements(&picture, "rect", class).len();
-    assert_eq!((count("standing"), count("paused"), count("follower")), (3, 1, 3));
+    assert_eq!((count("campaigning"), count("paused"), count("follower")), (3, 1, 3));
     let [absent] = &elements(&picture, "line", "absent")[..] else { panic!("{picture}") };
     assert!(number(absent, "y2") > number(absent, "y1"), "what is seen where there is no band");
 }
@@ -176,7 +176,7 @@ fn a_frame_shows_a_part_and_knows_what_came_before() {
         leads(10, "a", 10_000),
         says(20, a, b, "under way", [Some(150), None], None),
         turn(100, "b", Turn::Names(None)),
-        turn(200, "b", Turn::Stands),
+        turn(200, "b", Turn::Campaigns),
         turn(210, "b", Turn::Names(None)),
         turn(300, "b", Turn::Ends),
     ];

@@ -113,7 +113,7 @@ impl BlazingmqNaive {
 
     /// True if it has proposed itself, and waits for the answers.
     #[must_use]
-    pub const fn stands(&self) -> bool {
+    pub const fn campaigns(&self) -> bool {
         matches!(self.role, Role::Candidate { .. })
     }
 

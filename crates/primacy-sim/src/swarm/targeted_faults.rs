@@ -150,7 +150,7 @@ impl<A: Algorithm> Swarm<A> {
         let slot = self.victim();
         let name = self.name(slot);
         let others: Vec<ProcessSlot> = self.world().slots().filter(|&other| other != slot).collect();
-        if others.iter().all(|&other| self.world().standing(other).1) {
+        if others.iter().all(|&other| self.world().priority_and_witness(other).1) {
             return; // Those who are left only vote.
         }
         let deaf = self.one_in(2);

@@ -93,8 +93,8 @@ const fn remark(remark: Remark) -> &'static str {
 const fn turn(turn: Turn) -> &'static str {
     match turn {
         Turn::Begins => "begins",
-        Turn::Stands => "stands",
-        Turn::StandsNoMore => "stands_no_more",
+        Turn::Campaigns => "campaigns",
+        Turn::StopsCampaigning => "stops_campaigning",
         Turn::Leads { .. } => "leads",
         Turn::Renewed { .. } => "renewed",
         Turn::Drains => "drains",
@@ -168,7 +168,7 @@ impl Object {
             }
             Turn::Renewed { until } => self.moment("until_ns", until),
             Turn::Names(leader) => self.some_text("leader", leader.as_ref().map(|leader| leader.as_str())),
-            Turn::Begins | Turn::Stands | Turn::StandsNoMore | Turn::Drains | Turn::Deposed => {}
+            Turn::Begins | Turn::Campaigns | Turn::StopsCampaigning | Turn::Drains | Turn::Deposed => {}
             Turn::Alarm | Turn::Ends | Turn::Paused | Turn::Resumed | Turn::Nothing => {}
         }
     }

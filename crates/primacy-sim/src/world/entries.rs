@@ -35,7 +35,7 @@ impl<A: Algorithm> World<A> {
     ) {
         if matches!(turn, Turn::Begins | Turn::Leads { .. } | Turn::Ends) {
             let name = self.node(slot).name;
-            self.trace.notes_standing(name, false);
+            self.trace.notes_campaigning(name, false);
         }
         self.trace(level, |world| TraceEvent::Node { who: world.party(slot), turn, text: text() });
     }
@@ -45,15 +45,18 @@ impl<A: Algorithm> World<A> {
         self.trace(Level::Scene, |_| TraceEvent::Deed { to: to.to_vec(), text: text() });
     }
 
-    pub(super) fn trace_standing(&mut self, slot: ProcessSlot) {
+    pub(super) fn trace_campaigning(&mut self, slot: ProcessSlot) {
         if !self.trace.wants(Level::Scene) {
             return;
         }
-        let stands = self.process(slot).is_some_and(|process| A::stands(&process.machine));
+        let campaigns = self.process(slot).is_some_and(|process| A::campaigns(&process.machine));
         let (name, is_node) = (self.node(slot).name, slot.0 < self.nodes.len());
-        if is_node && self.trace.notes_standing(name, stands) {
-            let (turn, text) =
-                if stands { (Turn::Stands, "· stands") } else { (Turn::StandsNoMore, "· stands no more") };
+        if is_node && self.trace.notes_campaigning(name, campaigns) {
+            let (turn, text) = if campaigns {
+                (Turn::Campaigns, "· campaigns")
+            } else {
+                (Turn::StopsCampaigning, "· stops campaigning")
+            };
             self.trace_turn(slot, Level::Scene, turn, || text.to_owned());
         }
     }

@@ -345,7 +345,7 @@ impl<A: Algorithm> World<A> {
         self.report_term(b, a);
         for (slot, other) in [(a, b), (b, a)] {
             let Some(identity) = self.process(other).map(|process| process.me) else { continue };
-            let (priority, witness) = self.standing(other);
+            let (priority, witness) = self.priority_and_witness(other);
             let name = self.node(other).name;
             self.trace_node(slot, Level::Disk, || format!("is connected with {name}"));
             let peer = Peer { identity, priority, witness, round_trip };

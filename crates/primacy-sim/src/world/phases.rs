@@ -81,12 +81,12 @@ impl<A: Algorithm> World<A> {
         self.met_deposed(reason);
         let Some(life) = self.process(slot).map(|process| process.life) else { return };
         if reason == Reason::Undecided && !self.node(slot).busy {
-            self.plan(self.conditions.drain, ScheduledEvent::StandsAgain { slot, life });
+            self.plan(self.conditions.drain, ScheduledEvent::CampaignsAgain { slot, life });
         }
     }
 
     /// Campaigns once more, unless the application was told not to meanwhile.
-    pub(crate) fn stands_again(&mut self, slot: ProcessSlot, life: u64) {
+    pub(crate) fn campaigns_again(&mut self, slot: ProcessSlot, life: u64) {
         let lives = self.process(slot).is_some_and(|process| process.life == life);
         if lives && self.node(slot).campaigns {
             self.give(slot, Input::Command(Command::Campaign));

@@ -62,7 +62,11 @@ impl Queue {
         Self { api, user, watch: Watch::new(), own: Mutex::default() }
     }
 
-    pub(super) async fn stand(&self, session: &str, holder: &Holder) -> Result<QueuePosition, SessionError> {
+    pub(super) async fn campaign(
+        &self,
+        session: &str,
+        holder: &Holder,
+    ) -> Result<QueuePosition, SessionError> {
         let mut guess = self.guess_free();
         for _ in 0..ROUNDS_MAX {
             let index = match guess.take() {

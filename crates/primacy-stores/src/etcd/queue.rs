@@ -92,7 +92,7 @@ impl Queue {
     /// Makes sure that the session has exactly this entry, and finds its position. An entry that was seen before
     /// (`is_seen`) is only looked for, which is no write, unless it has gone. The second value is whether a write may yet
     /// land.
-    pub(super) async fn stand(
+    pub(super) async fn campaign(
         &self,
         client: &Client,
         lease: Lease,

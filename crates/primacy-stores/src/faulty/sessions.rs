@@ -66,12 +66,12 @@ impl Sessions for FaultySessions {
         Box::pin(self.ask(Some(session), self.inner.keep_alive(session)))
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
     ) -> Pending<'a, Result<QueuePosition, SessionError>> {
-        Box::pin(self.ask(Some(session), self.inner.stand(session, holder)))
+        Box::pin(self.ask(Some(session), self.inner.campaign(session, holder)))
     }
 
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
@@ -119,11 +119,11 @@ mod tests {
         let holder = Holder { identity, address: String::new() };
         let session = faulty.begin(Duration::from_secs(600)).await.unwrap().session;
         switch.next(Fault::LoseRequest);
-        let lost = faulty.stand(&session, &holder).await;
+        let lost = faulty.campaign(&session, &holder).await;
         assert!(matches!(lost, Err(SessionError::NoAnswer { .. })), "{lost:?}");
         assert!(memory.entries().is_empty(), "it was not done");
         switch.next(Fault::LoseReply);
-        let lost = faulty.stand(&session, &holder).await;
+        let lost = faulty.campaign(&session, &holder).await;
         assert!(matches!(lost, Err(SessionError::NoAnswer { .. })), "{lost:?}");
         assert_eq!(memory.entries().len(), 1, "it was done");
         switch.next(Fault::EndSession);

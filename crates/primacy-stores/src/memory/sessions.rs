@@ -200,7 +200,7 @@ impl State {
         self.queues.values_mut().for_each(|queue| queue.retain(|it| it.session != *session));
     }
 
-    fn stand(&mut self, election: &str, session: &SessionId, holder: &Holder) -> QueuePosition {
+    fn campaign(&mut self, election: &str, session: &SessionId, holder: &Holder) -> QueuePosition {
         if !self.queue(election).iter().any(|it| it.session == *session) {
             let entry = Entry { holder: holder.clone(), token: FencingToken(self.next()) };
             let standing = Standing { session: session.clone(), entry, asked_to_resign: false };
@@ -247,14 +247,14 @@ impl Sessions for MemorySessions {
         })
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
     ) -> Pending<'a, Result<QueuePosition, SessionError>> {
         now(move || {
             self.within(session, |state| {
-                let place = state.stand(&self.election, session, holder);
+                let place = state.campaign(&self.election, session, holder);
                 self.note(state);
                 place
             })

@@ -196,7 +196,7 @@ impl Sessions for AdvisorySessions {
         self.run(move |task| async move { task.connected.pool.find(&session)?.keep_alive().await })
     }
 
-    fn stand<'a>(
+    fn campaign<'a>(
         &'a self,
         session: &'a SessionId,
         holder: &'a Holder,
@@ -204,7 +204,7 @@ impl Sessions for AdvisorySessions {
         let (session, holder) = (session.clone(), holder.clone());
         self.run(move |task| async move {
             let place = match task.connected.pool.find(&session) {
-                Ok(lock_session) => task.stand(&lock_session, &holder).await,
+                Ok(lock_session) => task.campaign(&lock_session, &holder).await,
                 Err(ended) => Err(ended),
             };
             if matches!(place, Err(SessionError::Ended { .. })) {
@@ -296,7 +296,7 @@ impl Drop for AdvisorySessions {
 }
 
 impl Task {
-    async fn stand(
+    async fn campaign(
         &self,
         lock_session: &Arc<LockSession>,
         holder: &Holder,

@@ -89,7 +89,7 @@ impl Queue {
         self.list(&held).await.map(|_| ())
     }
 
-    pub(crate) async fn stand(
+    pub(crate) async fn campaign(
         &self,
         session: &SessionId,
         holder: &Holder,

@@ -49,7 +49,7 @@ pub(super) mod wire {
         #[prost(uint32, optional, tag = "3")]
         pub(in crate::codec) hears: Option<u32>,
         #[prost(bool, tag = "4")]
-        pub(in crate::codec) stands: bool,
+        pub(in crate::codec) campaigns: bool,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -110,12 +110,14 @@ impl From<wire::Number> for LeaderSequence {
 impl From<&Message> for wire::Message {
     fn from(message: &Message) -> Self {
         let body = match &message.body {
-            Body::Elect { ballot, claim: Claim { seen, hears, stands } } => wire::Body::Elect(wire::Elect {
-                ballot: ballot.0,
-                seen: seen.map(Into::into),
-                hears: *hears,
-                stands: *stands,
-            }),
+            Body::Elect { ballot, claim: Claim { seen, hears, campaigns } } => {
+                wire::Body::Elect(wire::Elect {
+                    ballot: ballot.0,
+                    seen: seen.map(Into::into),
+                    hears: *hears,
+                    campaigns: *campaigns,
+                })
+            }
             Body::Hears { to, leader } => {
                 wire::Body::Hears(wire::Hears { to: Some((*to).into()), leader: Some(leader.into()) })
             }
@@ -144,9 +146,9 @@ impl TryFrom<wire::Message> for Message {
     fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("ranked.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
-            wire::Body::Elect(wire::Elect { ballot, seen, hears, stands }) => Body::Elect {
+            wire::Body::Elect(wire::Elect { ballot, seen, hears, campaigns }) => Body::Elect {
                 ballot: Term(ballot),
-                claim: Claim { seen: seen.map(Into::into), hears, stands },
+                claim: Claim { seen: seen.map(Into::into), hears, campaigns },
             },
             wire::Body::Hears(wire::Hears { to, leader }) => Body::Hears {
                 to: to.ok_or(DecodeError::Missing("hears.to"))?.into(),

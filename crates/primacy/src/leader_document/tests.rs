@@ -32,7 +32,7 @@ struct Inner {
     /// Faults of the next writes.
     faults: VecDeque<Fault>,
     /// The fault of all other writes.
-    standing: Option<Fault>,
+    persistent: Option<Fault>,
     late: Vec<(Option<Version>, Vec<u8>)>,
     writes: u32,
     /// Contents that another process writes just before the next writes.
@@ -102,7 +102,7 @@ impl Document for Cell {
                 inner.put(&rival);
             }
             let unknown = || SetError::Unknown { why: "no answer".to_owned() };
-            let fault = inner.faults.pop_front().or(inner.standing);
+            let fault = inner.faults.pop_front().or(inner.persistent);
             match fault {
                 None => inner.set(expect, bytes),
                 Some(Fault::LoseReply) => {
@@ -349,10 +349,10 @@ async fn a_leader_that_could_not_write_for_its_timeout_is_elected_anew_under_ano
     let a = broker(&cell, "a");
     let first = elected(&a).await;
     a.submit(push("kept")).await.unwrap();
-    for standing in [Fault::Unavailable, Fault::LoseRequest] {
-        cell.inner().standing = Some(standing);
+    for persistent in [Fault::Unavailable, Fault::LoseRequest] {
+        cell.inner().persistent = Some(persistent);
         let done = a.submit(push("lost")).await;
-        let is_told = match standing {
+        let is_told = match persistent {
             Fault::Unavailable => matches!(done, Err(SubmitError::NotDone { .. })),
             Fault::LoseReply | Fault::LoseRequest | Fault::Late => {
                 matches!(done, Err(SubmitError::Unknown { .. }))
@@ -360,7 +360,7 @@ async fn a_leader_that_could_not_write_for_its_timeout_is_elected_anew_under_ano
         };
         assert!(is_told, "{done:?}");
         assert!(matches!(a.ended().await, LeadershipStatus::Ended { why: Ended::Expired { .. }, .. }));
-        cell.inner().standing = None;
+        cell.inner().persistent = None;
         assert!(elected(&a).await > first, "nobody else was there, and still it is another leadership");
     }
     assert_eq!(a.state().unwrap().jobs, ["kept"]);
@@ -371,9 +371,9 @@ async fn a_write_that_lands_after_its_leadership_does_not_pass_the_next_one() {
     let cell = Cell::default();
     let a = broker(&cell, "a");
     elected(&a).await;
-    cell.inner().standing = Some(Fault::Late);
+    cell.inner().persistent = Some(Fault::Late);
     assert!(matches!(a.submit(push("late")).await, Err(SubmitError::Unknown { .. })));
-    cell.inner().standing = None;
+    cell.inner().persistent = None;
     let b = broker(&cell, "b");
     assert!(matches!(b.try_elect().await, Ok(Election::OtherLeader { .. })));
     tokio::time::sleep(DRIFT_MAX.lengthen(TIMEOUT.into()).into()).await;
@@ -497,7 +497,7 @@ async fn a_deletion_under_a_leader_is_told_as_one_and_a_failure_with_the_stores_
     assert_eq!((&why, why.to_string().as_str()), (&Ended::Removed, "the document was deleted"));
     assert_eq!(a.store_troubles(), Vec::new(), "it has answered");
     elected(&a).await;
-    cell.inner().standing = Some(Fault::Unavailable);
+    cell.inner().persistent = Some(Fault::Unavailable);
     assert!(matches!(a.ended().await, LeadershipStatus::Ended { why: Ended::Expired { .. }, .. }));
     let trouble = a.store_troubles().remove(0);
     assert!(trouble.failures > 0 && trouble.error.contains("away"), "{trouble:?}");

@@ -220,7 +220,7 @@ fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
             to.node
         ));
     }
-    if let Some(at) = quorum.stand_at.filter(|&at| status.at < at) {
+    if let Some(at) = quorum.campaign_at.filter(|&at| status.at < at) {
         why.push(format!("{me} stands in {}", at.since(status.at)));
     }
     why

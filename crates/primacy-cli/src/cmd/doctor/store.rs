@@ -186,7 +186,7 @@ async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Durati
             continue;
         }
         if let QueuePosition::First { token, .. } =
-            sessions.stand(&begun.session, &holder).await.map_err(text)?
+            sessions.campaign(&begun.session, &holder).await.map_err(text)?
         {
             firsts += 1;
             falls = falls.or(last.filter(|last| *last >= token).map(|last| (last, token)));

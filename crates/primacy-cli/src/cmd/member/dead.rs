@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cmd::target::{Target, tell, unexpected};
-use crate::control::{Answer, Verb};
+use crate::control::{Answer, NodeVerb};
 use crate::exit::{Exit, Failure};
 
 #[derive(Debug, Serialize)]
@@ -17,7 +17,7 @@ struct Removed<'a> {
 pub(super) fn remove(member: &str, target: &Target) -> Result<Exit, Failure> {
     target.no_store("member", "an election over a store has no members")?;
     let node = target.the_node()?;
-    let answer = node.ask(Verb::Down { node: member.to_owned() })?;
+    let answer = node.ask(NodeVerb::Down { node: member.to_owned() })?;
     let Answer::Downed = answer else { return Err(unexpected(&node, answer)) };
     let removed = Removed { node: &node.node, removed: member };
     tell(target.json, &removed, || format!("{} waits no more for {member}", node.node))?;

@@ -4,7 +4,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::cmd::target::{self, Target, tell, unexpected};
-use crate::control::{self, Answer, Kind, Peers, Verb};
+use crate::control::{self, Answer, Kind, NodeVerb, Peers};
 use crate::exit::{self, Exit, Failure};
 
 /// Take back a node that has lost its state directory, and with it its votes.
@@ -66,7 +66,7 @@ pub(super) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
     }
     let (mut told, mut trouble, mut peers) = (Vec::new(), None, None);
     for node in &nodes {
-        let answer = match node.ask(Verb::Readmit { node: args.lost.clone() }) {
+        let answer = match node.ask(NodeVerb::Readmit { node: args.lost.clone() }) {
             // Its failure hides none of the others, and it is named among the nodes that are still missing.
             Err(failure) if nodes.len() > 1 => {
                 say(target.json, node, &args.lost, Err(&failure.message))?;

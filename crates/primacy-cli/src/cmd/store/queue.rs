@@ -88,7 +88,7 @@ mod tests {
         let identity = Identity::new("a".parse().unwrap(), Incarnation { count: 1, nonce: 2 });
         let holder = Holder { identity, address: "h:1".to_owned() };
         let session = store.begin(BOUND * 10).await.unwrap().session;
-        store.stand(&session, &holder).await.unwrap();
+        store.campaign(&session, &holder).await.unwrap();
         assert_eq!(who(&store, "e", true).await.unwrap(), Exit::Success);
         let first = store.first().await.unwrap().unwrap();
         assert!(FirstEntry::from(&first).text().contains("a at h:1"));

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
-use primacy_conformance::elections::processes::{hold, stand_if_told};
+use primacy_conformance::elections::processes::{campaign_if_told, hold};
 use primacy_conformance::elections::venue::Server;
 use primacy_conformance::live::etcd::{Etcd, Tls};
 use primacy_conformance::live::{Ground, only_test, program};
@@ -61,15 +61,15 @@ async fn the_laws_of_sessions_are_kept_over_the_etcd_api() {
     assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
 }
 
-/// This program once more, with nothing to do but [`stand_as_a_candidate`].
+/// This program once more, with nothing to do but [`campaign_as_a_candidate`].
 fn candidate() -> Command {
-    only_test(module_path!(), "stand_as_a_candidate")
+    only_test(module_path!(), "campaign_as_a_candidate")
 }
 
 /// Not a test of its own: the main function of each candidate's process.
 #[tokio::test]
-async fn stand_as_a_candidate() {
-    stand_if_told().await;
+async fn campaign_as_a_candidate() {
+    campaign_if_told().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ async fn a_session_that_is_destroyed_under_the_holder_is_told() {
     let token = one.lead().await;
     assert_eq!(consul.ask("PUT", &format!("/v1/session/destroy/{}", one.session.as_str()), "").0, 200);
     one.changed().await;
-    for answer in [one.stand().await.map(drop), one.store.keep_alive(&one.session).await.map(drop)] {
+    for answer in [one.campaign().await.map(drop), one.store.keep_alive(&one.session).await.map(drop)] {
         assert!(matches!(answer, Err(SessionError::Ended { .. })), "{answer:?}");
     }
     let begun = one.store.begin(TIMEOUT).await.unwrap();
@@ -32,7 +32,7 @@ async fn a_server_that_comes_back_with_its_sessions_goes_on_and_one_without_says
     let one = Candidate::new(&consul.url("f"), "e", "a").await;
     let token = one.lead().await;
     consul.kill();
-    is_unanswered(&one.stand().await);
+    is_unanswered(&one.campaign().await);
     is_unanswered(&one.store.keep_alive(&one.session).await);
     is_unanswered(&one.store.first().await);
     consul.restart().await;
@@ -42,7 +42,7 @@ async fn a_server_that_comes_back_with_its_sessions_goes_on_and_one_without_says
     assert_eq!(consul.ask("DELETE", "/v1/kv/f/e/.lock", "").0, 200);
     one.changed().await;
     consul.restart_empty().await;
-    assert!(matches!(one.stand().await, Err(SessionError::Ended { .. })));
+    assert!(matches!(one.campaign().await, Err(SessionError::Ended { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn a_paused_server_is_given_up_in_time_and_goes_on() {
     let one = Candidate::new(&consul.url("f"), "e", "a").await;
     let token = one.lead().await;
     consul.pause();
-    is_unanswered(&tokio::time::timeout(PATIENCE, one.stand()).await.unwrap());
+    is_unanswered(&tokio::time::timeout(PATIENCE, one.campaign()).await.unwrap());
     let refused = refusal(&consul.url("f")).await;
     consul.resume();
     assert!(matches!(refused, OpenError::Unavailable { .. }), "{refused}");
@@ -66,7 +66,7 @@ async fn without_a_leader_there_is_no_answer_and_nothing_is_done() {
         consul.fault("", 100, json!({"status": 500, "body": body}));
         is_unanswered(&one.store.begin(TIMEOUT * 2).await);
         is_unanswered(&one.store.keep_alive(&one.session).await);
-        let told = one.stand().await;
+        let told = one.campaign().await;
         is_unanswered(&told);
         assert!(told.unwrap_err().to_string().contains(body));
         consul.order("mend", &json!({}));
@@ -156,7 +156,7 @@ async fn a_key_that_is_no_lock_is_left_as_it_is() {
     }
     let refused = refusal(&consul.url("f")).await;
     assert!(matches!(refused, OpenError::Refused { .. }), "{refused}");
-    let refused = one.stand().await.unwrap_err();
+    let refused = one.campaign().await.unwrap_err();
     assert!(matches!(refused, SessionError::Refused { .. }), "{refused}");
     assert_eq!(consul.key("f/e/.lock").unwrap()["Value"], json!("bWluZQ=="));
     assert_eq!(consul.key("f/later/.lock").unwrap()["Value"], json!("bWluZQ=="));

@@ -105,14 +105,14 @@ async fn whoever_is_asked_to_resign_keeps_its_token_and_its_count() {
     assert!(!operator.ask_to_resign(FencingToken(token.0 + 1), "ops").await.unwrap());
     assert!(operator.ask_to_resign(token, "ops").await.unwrap());
     one.changed().await;
-    assert_eq!(one.stand().await, Ok(QueuePosition::First { token, asked_to_resign: true }));
+    assert_eq!(one.campaign().await, Ok(QueuePosition::First { token, asked_to_resign: true }));
     let after = consul.key("ask/e/.lock").unwrap();
     assert!(after["ModifyIndex"].as_u64() > before["ModifyIndex"].as_u64());
     assert_eq!(after["LockIndex"], before["LockIndex"], "strangers may tell leaderships apart by it");
     one.leave().await;
     assert!(!operator.ask_to_resign(token, "ops").await.unwrap());
     let next = one.lead().await;
-    assert_eq!(one.stand().await, Ok(QueuePosition::First { token: next, asked_to_resign: false }));
+    assert_eq!(one.campaign().await, Ok(QueuePosition::First { token: next, asked_to_resign: false }));
     assert!(next > token);
 }
 

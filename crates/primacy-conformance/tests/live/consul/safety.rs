@@ -61,7 +61,7 @@ async fn a_lost_answer_leaves_one_leadership() {
     for count in [1, 2] {
         // The lock is taken, and then the connection closed.
         consul.fault("PUT /v1/txn", count, json!({"status": 0, "after": true}));
-        let place = one.stand().await;
+        let place = one.campaign().await;
         assert!(
             matches!(place, Ok(QueuePosition::First { .. }) | Err(SessionError::NoAnswer { .. })),
             "{place:?}"
@@ -92,7 +92,7 @@ async fn a_lock_that_comes_late_takes_nothing() {
     one.leave().await;
     consul.fault("PUT /v1/txn", 1, json!({"hold": true}));
     // It is on its way, and not waited for any more.
-    assert!(tokio::time::timeout(Duration::from_millis(300), one.stand()).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(300), one.campaign()).await.is_err());
     one.leave().await;
     let before = consul.key("safe/e/.lock").unwrap();
     consul.order("go", &json!({}));

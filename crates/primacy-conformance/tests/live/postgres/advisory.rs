@@ -136,19 +136,19 @@ impl Candidate {
         Self { store, session, holder: Holder { identity, address: format!("{name}:1") } }
     }
 
-    async fn stand(&self) -> Result<QueuePosition, SessionError> {
-        self.store.stand(&self.session, &self.holder).await
+    async fn campaign(&self) -> Result<QueuePosition, SessionError> {
+        self.store.campaign(&self.session, &self.holder).await
     }
 
     async fn lead(&self) -> FencingToken {
-        match self.stand().await.expect("an answer") {
+        match self.campaign().await.expect("an answer") {
             QueuePosition::First { token, .. } => token,
             QueuePosition::Behind { first } => panic!("{first:?} is first"),
         }
     }
 
     async fn behind(&self) -> Entry {
-        match self.stand().await.expect("an answer") {
+        match self.campaign().await.expect("an answer") {
             QueuePosition::Behind { first } => first,
             QueuePosition::First { token, .. } => panic!("it is first, with {token}"),
         }
@@ -158,7 +158,7 @@ impl Candidate {
     async fn become_first(&self) -> FencingToken {
         let waiting = async {
             loop {
-                if let Ok(QueuePosition::First { token, .. }) = self.stand().await {
+                if let Ok(QueuePosition::First { token, .. }) = self.campaign().await {
                     return token;
                 }
                 drop(tokio::time::timeout(SHORT / 3, self.store.changed()).await);
@@ -211,7 +211,7 @@ async fn the_next_one_waits_for_as_long_as_the_last_may_believe() {
     let token = two.become_first().await;
     assert!(kept_at.elapsed() >= SHORT, "after {:?}, {SHORT:?} was promised", kept_at.elapsed());
     assert!(token > earlier, "{token} after {earlier}");
-    is_ended(&one.stand().await);
+    is_ended(&one.campaign().await);
     is_ended(&one.store.keep_alive(&one.session).await);
 }
 
@@ -228,7 +228,7 @@ async fn whoever_loses_its_connection_is_told_at_once_and_leads_again_without_wa
     for other_has_asked in [false, true] {
         proxy.cut();
         tokio::time::timeout(PATIENCE, one.store.changed()).await.expect("it is noticed");
-        is_ended(&one.stand().await);
+        is_ended(&one.campaign().await);
         proxy.pass();
         if other_has_asked {
             // The lock goes with the connection, and this one keeps it from then on.
@@ -236,7 +236,7 @@ async fn whoever_loses_its_connection_is_told_at_once_and_leads_again_without_wa
         }
         one.begin_anew(long).await;
         // Its own row holds no candidate back any more: either is the first at once.
-        let place = one.stand().await.unwrap();
+        let place = one.campaign().await.unwrap();
         let token = match place {
             QueuePosition::First { token, .. } => token,
             QueuePosition::Behind { .. } => {
@@ -260,7 +260,7 @@ async fn a_server_that_is_killed_ends_all_sessions_and_the_same_node_leads_again
     let earlier = one.lead().await;
     server.kill().await;
     tokio::time::timeout(PATIENCE, one.store.changed()).await.expect("it is noticed");
-    is_ended(&one.stand().await);
+    is_ended(&one.campaign().await);
     let refused = one.store.begin(PATIENCE).await;
     assert!(matches!(refused, Err(SessionError::NoAnswer { .. })), "{refused:?}");
     server.restart().await;
@@ -287,7 +287,7 @@ async fn a_silent_holder_loses_the_lock_and_nobody_leads_before_it_has_stopped()
     assert!(token > earlier, "{token} after {earlier}");
     proxy.pass();
     let told = async {
-        while !matches!(one.stand().await, Err(SessionError::Ended { .. })) {
+        while !matches!(one.campaign().await, Err(SessionError::Ended { .. })) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -334,7 +334,7 @@ async fn a_thousand_elections_share_one_session() {
             let store = open_url(&url, &format!("many-{number}")).await;
             let session = store.begin(PATIENCE).await.expect("a session").session;
             let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
-            let place = store.stand(&session, &Holder { identity, address: String::new() }).await;
+            let place = store.campaign(&session, &Holder { identity, address: String::new() }).await;
             assert!(matches!(place, Ok(QueuePosition::First { .. })), "{place:?}");
             (store, session)
         });
@@ -455,12 +455,12 @@ async fn the_rights_of_the_page_are_enough() {
     let guardian = open_url(&as_role("app"), "e").await;
     assert!(guardian.evict(&one.holder.identity).await.unwrap());
     assert!(two.become_first().await > token);
-    is_ended(&one.stand().await);
+    is_ended(&one.campaign().await);
     let begun = reader.begin(PATIENCE).await.unwrap().session;
-    let refused = reader.stand(&begun, &one.holder).await;
+    let refused = reader.campaign(&begun, &one.holder).await;
     assert!(matches!(refused, Ok(QueuePosition::Behind { .. })), "it has the right to look: {refused:?}");
     two.store.leave(&two.session).await.unwrap();
-    let refused = reader.stand(&begun, &one.holder).await;
+    let refused = reader.campaign(&begun, &one.holder).await;
     assert!(
         matches!(&refused, Err(SessionError::Refused { why }) if why.contains("permission denied")),
         "{refused:?}"
@@ -568,7 +568,7 @@ async fn a_table_that_somebody_locks_ends_no_session() {
     somebody.batch_execute("BEGIN; LOCK TABLE primacy_lock IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let until = Instant::now() + 2 * SHORT;
     while Instant::now() < until {
-        assert!(matches!(one.stand().await, Err(SessionError::NoAnswer { .. })));
+        assert!(matches!(one.campaign().await, Err(SessionError::NoAnswer { .. })));
         one.store.keep_alive(&one.session).await.expect("it does not wait behind that");
     }
     somebody.batch_execute("ROLLBACK").await.unwrap();
@@ -581,7 +581,7 @@ async fn a_row_that_is_damaged_is_left_as_it_is() {
     let one = Candidate::new(&advisory(&server), "a", PATIENCE).await;
     one.lead().await;
     server.run_sql("UPDATE primacy_lock SET version = version % 1000 + 1, record = '{'").await;
-    for answer in [one.stand().await.map(drop), one.store.first().await.map(drop)] {
+    for answer in [one.campaign().await.map(drop), one.store.first().await.map(drop)] {
         let why = answer.unwrap_err();
         assert!(matches!(&why, SessionError::Refused { why } if why.contains("primacy_lock")), "{why}");
     }

@@ -78,7 +78,7 @@ async fn use_all(server: &Postgres) {
         incarnation: Incarnation { count: 1, nonce: 1 },
     };
     let holder = Holder { identity, address: String::new() };
-    sessions.stand(&begun.session, &holder).await.expect("a place");
+    sessions.campaign(&begun.session, &holder).await.expect("a place");
     sessions.keep_alive(&begun.session).await.expect("it lives");
     sessions.first().await.expect("somebody is first");
     sessions.ask_to_resign(FencingToken(1), "operator").await.expect("an answer");

@@ -147,7 +147,7 @@ async fn take_over_from_each_other(kind: Kind, ensemble: &ZooKeeper) {
     let seen = ours.first().await.expect("an answer").expect("it leads");
     let session = begin(&*ours).await;
     let kept = Kept::new(&ours, &session);
-    let place = ours.stand(&session, &holder("ours")).await.expect("a place");
+    let place = ours.campaign(&session, &holder("ours")).await.expect("a place");
     let QueuePosition::Behind { first: leader } = place else { panic!("the stranger leads") };
     assert_eq!(leader.holder.identity.node.as_str(), "stranger-1");
     assert_eq!(leader.holder.identity.incarnation.count, 0);
@@ -165,7 +165,7 @@ async fn take_over_from_each_other(kind: Kind, ensemble: &ZooKeeper) {
     second.has_said("leads").await;
     assert!(second.times_of("leads")[0] > left_at);
     // It is killed, and Primacy takes over when the servers have ended its session.
-    drop(ours.stand(&session, &holder("ours")).await.expect("a place"));
+    drop(ours.campaign(&session, &holder("ours")).await.expect("a place"));
     second.server.kill();
     let later = become_first(&*ours, &session, &holder("ours")).await.expect("it is first");
     assert!(later > token);
@@ -237,7 +237,7 @@ pub(crate) async fn a_request_to_resign_costs_no_latch_of_curator_its_turn(ensem
     );
     assert_eq!(ours.ask_to_resign(token, "somebody").await, Ok(true));
     soon(ours.changed()).await;
-    let place = ours.stand(&session, &holder("ours")).await;
+    let place = ours.campaign(&session, &holder("ours")).await;
     assert_eq!(place, Ok(QueuePosition::First { token, asked_to_resign: true }));
     ours.leave(&session).await.expect("it leaves");
     latch.has_said("leads").await;

@@ -18,10 +18,10 @@ pub(crate) async fn a_lost_answer_leaves_one_entry(ensemble: &ZooKeeper) {
     let a = open_at(middle.address(), "lost").await;
     let of_a = begin(&*a).await;
     // Made by a request before, so that the next one makes the entry.
-    drop(a.stand(&of_a, &holder("a")).await.expect("a place"));
+    drop(a.campaign(&of_a, &holder("a")).await.expect("a place"));
     a.leave(&of_a).await.expect("it leaves");
     middle.lose_next_create();
-    let lost = a.stand(&of_a, &holder("a")).await;
+    let lost = a.campaign(&of_a, &holder("a")).await;
     assert!(matches!(lost, Err(SessionError::NoAnswer { .. })), "{lost:?}");
     soon(middle.has_lost()).await;
     let token = become_first(&*a, &of_a, &holder("a")).await.expect("it finds its own");
@@ -35,7 +35,7 @@ pub(crate) async fn a_lost_answer_leaves_one_entry(ensemble: &ZooKeeper) {
     // And an entry that is not wanted any more, though it is unknown whether it is there.
     a.leave(&of_a).await.expect("it leaves");
     middle.lose_next_create();
-    assert!(a.stand(&of_a, &holder("a")).await.is_err());
+    assert!(a.campaign(&of_a, &holder("a")).await.is_err());
     let left = async {
         while a.leave(&of_a).await.is_err() {
             tokio::time::sleep(POLL).await;
@@ -53,7 +53,7 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
     let (of_a, of_b) = (begin(&*a).await, begin(&*b).await);
     let _kept = Kept::new(&b, &of_b);
     let earlier = become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-    assert!(matches!(b.stand(&of_b, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
+    assert!(matches!(b.campaign(&of_b, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
     let called_at = Instant::now();
     let kept = a.keep_alive(&of_a).await.expect("its session lives");
     middle.be_silent();
@@ -72,11 +72,11 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
         }
     };
     soon(ended).await;
-    assert!(matches!(a.stand(&of_a, &holder("a")).await, Err(SessionError::Ended { .. })));
+    assert!(matches!(a.campaign(&of_a, &holder("a")).await, Err(SessionError::Ended { .. })));
     soon(a.changed()).await;
     let again = begin(&*a).await;
     assert_ne!(again, of_a);
-    assert!(matches!(a.stand(&again, &holder("a")).await, Ok(QueuePosition::Behind { .. })));
+    assert!(matches!(a.campaign(&again, &holder("a")).await, Ok(QueuePosition::Behind { .. })));
 }
 
 /// The client library does not report it.
@@ -123,7 +123,7 @@ pub(crate) async fn another_session_under_the_same_connection_is_noticed(ensembl
     assert!(why.contains("another session"), "{why}");
     // One may have been answered before the connection was cut.
     assert!(answers <= 1, "{answers} keep-alives of another session were taken for its own");
-    assert!(matches!(a.stand(&of_a, &holder("a")).await, Err(SessionError::Ended { .. })));
+    assert!(matches!(a.campaign(&of_a, &holder("a")).await, Err(SessionError::Ended { .. })));
 }
 
 /// Even where the server that has answered dies at once, and with it what it has not passed on to the others.
@@ -133,7 +133,7 @@ pub(crate) async fn the_servers_wait_as_long_as_was_promised(ensemble: &mut ZooK
         let others = open(ensemble, "promised").await;
         let (of_a, of_others) = (begin(&*a).await, begin_with(&*others, LONG).await);
         become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-        assert!(matches!(others.stand(&of_others, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
+        assert!(matches!(others.campaign(&of_others, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
         // Long enough after the beginning that what follows does not depend on that.
         let mut promised_until = Instant::now();
         while promised_until <= Instant::now() + TIMEOUT / 2 {

@@ -16,7 +16,7 @@ pub(crate) async fn a_stale_token_is_refused_and_nothing_is_written(ensemble: &Z
     let of_b = begin(&*b).await;
     let _kept = [(&a, &of_a), (&b, &of_b)].map(|(sessions, session)| Kept::new(sessions, session));
     let zombie = become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-    drop(b.stand(&of_b, &holder("b")).await.expect("a place"));
+    drop(b.campaign(&of_b, &holder("b")).await.expect("a place"));
     a.leave(&of_a).await.expect("it leaves");
     let leader = become_first(&*b, &of_b, &holder("b")).await.expect("it is first");
 

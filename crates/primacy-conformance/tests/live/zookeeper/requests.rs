@@ -32,9 +32,9 @@ pub(crate) async fn an_entry_is_made_once_and_the_next_one_is_told_when_it_goes(
         QueuePosition::Behind { first } => first,
         QueuePosition::First { .. } => panic!("another one is first"),
     };
-    let seen = behind(b.stand(&of_b, &holder("b")).await.expect("a place"));
+    let seen = behind(b.campaign(&of_b, &holder("b")).await.expect("a place"));
     assert_eq!((seen.holder, seen.token), (holder("a"), first));
-    assert_eq!(behind(c.stand(&of_c, &holder("c")).await.expect("a place")).token, first);
+    assert_eq!(behind(c.campaign(&of_c, &holder("c")).await.expect("a place")).token, first);
     let names = queue(ensemble, "e").await;
     assert_eq!(names.len(), 3, "{names:?}");
     assert!(names.iter().all(|name| name.starts_with("_c_") && name.contains("-latch-")), "{names:?}");
@@ -53,11 +53,11 @@ pub(crate) async fn an_entry_is_made_once_and_the_next_one_is_told_when_it_goes(
     assert!(second > first);
     assert_eq!(a.leave(&of_a).await, Ok(()), "again");
     assert!(
-        matches!(a.stand(&of_a, &holder("a")).await, Ok(QueuePosition::Behind { .. })),
+        matches!(a.campaign(&of_a, &holder("a")).await, Ok(QueuePosition::Behind { .. })),
         "it may campaign again"
     );
     b.end(&of_b).await.expect("it ends");
-    assert!(matches!(b.stand(&of_b, &holder("b")).await, Err(SessionError::Ended { .. })));
+    assert!(matches!(b.campaign(&of_b, &holder("b")).await, Err(SessionError::Ended { .. })));
     assert!(matches!(b.keep_alive(&of_b).await, Err(SessionError::Ended { .. })));
     soon(c.changed()).await;
     let third = become_first(&*c, &of_c, &holder("c")).await.expect("it is first");
@@ -97,13 +97,13 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
     soon(a.changed()).await;
     // A handle that only looks for the first, is woken for the entry alone; a candidate, again for requests too.
     assert_eq!(a.first().await.expect("an answer").map(|entry| entry.token), Some(token));
-    drop(a.stand(&of_a, &holder("a")).await.expect("a place"));
+    drop(a.campaign(&of_a, &holder("a")).await.expect("a place"));
     assert_eq!(b.ask_to_resign(token, "somebody else").await, Ok(true));
     soon(a.changed()).await;
-    let place = a.stand(&of_a, &holder("a")).await;
+    let place = a.campaign(&of_a, &holder("a")).await;
     assert_eq!(place, Ok(QueuePosition::First { token, asked_to_resign: true }));
     a.leave(&of_a).await.expect("it leaves");
-    let again = a.stand(&of_a, &holder("a")).await.expect("a place");
+    let again = a.campaign(&of_a, &holder("a")).await.expect("a place");
     let QueuePosition::First { token: later, asked_to_resign: false } = again else { panic!("{again:?}") };
     assert!(later > token);
     // Another program's data there stays.
@@ -115,7 +115,7 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
         "{refused:?}"
     );
     assert_eq!(client.get_data("/live/asked").await.expect("it is there").0, b"not ours");
-    let place = a.stand(&of_a, &holder("a")).await;
+    let place = a.campaign(&of_a, &holder("a")).await;
     assert_eq!(place, Ok(QueuePosition::First { token: later, asked_to_resign: false }));
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn what_a_dead_life_has_left_is_removed(ensemble: &ZooKeeper) {
     let (of_a, of_b) = (begin(&*a).await, begin(&*b).await);
     let _kept = [(&a, &of_a), (&b, &of_b)].map(|(sessions, session)| Kept::new(sessions, session));
     become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
-    assert!(matches!(b.stand(&of_b, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
+    assert!(matches!(b.campaign(&of_b, &holder("b")).await, Ok(QueuePosition::Behind { .. })));
     let guardian = open(ensemble, "evicted").await;
     let mut other_life = holder("a").identity;
     other_life.incarnation.nonce += 1;
@@ -163,7 +163,7 @@ pub(crate) async fn what_a_dropped_handle_has_left_goes(ensemble: &ZooKeeper) {
     let next = open(ensemble, "dropped-a").await;
     let of_next = begin(&*next).await;
     assert_ne!(of_next, of_a);
-    assert!(matches!(next.stand(&of_next, &holder("c")).await, Ok(QueuePosition::Behind { .. })));
+    assert!(matches!(next.campaign(&of_next, &holder("c")).await, Ok(QueuePosition::Behind { .. })));
     let dropped_at = Instant::now();
     drop(a);
     let later = become_first(&*next, &of_next, &holder("c")).await.expect("it is first");
@@ -178,7 +178,7 @@ pub(crate) async fn different_layouts_refuse_each_other(ensemble: &ZooKeeper) {
     let kazoo = open_url(&format!("{url}?layout=kazoo"), "layouts").await;
     let (of_curator, of_kazoo) = (begin(&*curator).await, begin(&*kazoo).await);
     become_first(&*curator, &of_curator, &holder("a")).await.expect("it is first");
-    let refused = kazoo.stand(&of_kazoo, &holder("b")).await;
+    let refused = kazoo.campaign(&of_kazoo, &holder("b")).await;
     assert!(matches!(&refused, Err(SessionError::Refused { why }) if why.contains("layout")), "{refused:?}");
     assert_eq!(queue(ensemble, "layouts").await.len(), 1);
 }
@@ -196,36 +196,36 @@ pub(crate) async fn a_leader_ends_when_a_stranger_of_another_layout_comes(ensemb
         let session = begin(&*curator).await;
         let _kept = Kept::new(&curator, &session);
         let token = become_first(&*curator, &session, &holder("a")).await.expect("it is first");
-        let stays = curator.stand(&session, &holder("a")).await;
+        let stays = curator.campaign(&session, &holder("a")).await;
         assert_eq!(stays, Ok(QueuePosition::First { token, asked_to_resign: false }));
         let path = format!("/live/{election}/{prefix}");
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let (_, sequence) = client.create(&path, b"", &options).await.expect("a stranger stands");
         // A server may be behind.
         let unaware = Ok(QueuePosition::First { token, asked_to_resign: false });
-        let ends = stand_until(&*curator, &session, |place| *place != unaware).await;
+        let ends = campaign_until(&*curator, &session, |place| *place != unaware).await;
         assert_eq!(ends, Ok(QueuePosition::First { token, asked_to_resign: true }), "{prefix}");
         curator.leave(&session).await.expect("it leaves in order");
-        let refused = curator.stand(&session, &holder("a")).await;
+        let refused = curator.campaign(&session, &holder("a")).await;
         assert!(
             matches!(&refused, Err(SessionError::Refused { why }) if why.contains(prefix)),
             "{prefix}: {refused:?}"
         );
         client.delete(&format!("{path}{sequence}"), None).await.expect("the stranger goes");
-        let again = stand_until(&*curator, &session, Result::is_ok).await;
+        let again = campaign_until(&*curator, &session, Result::is_ok).await;
         assert!(matches!(again, Ok(QueuePosition::First { asked_to_resign: false, .. })), "{again:?}");
     }
 }
 
 /// Asks for its place again and again, until the answer is one of these.
-async fn stand_until(
+async fn campaign_until(
     sessions: &dyn Sessions,
     session: &SessionId,
     is_it: impl Fn(&Result<QueuePosition, SessionError>) -> bool,
 ) -> Result<QueuePosition, SessionError> {
     soon(async {
         loop {
-            let place = sessions.stand(session, &holder("a")).await;
+            let place = sessions.campaign(session, &holder("a")).await;
             if is_it(&place) {
                 return place;
             }
@@ -259,7 +259,7 @@ pub(crate) async fn a_znode_that_others_may_change_is_refused_to_a_login(ensembl
     become_first(&*stranger, &of_stranger, &holder("z")).await.expect("it is first");
     let ann = open_url(&with("ann:top-secret@", ""), "e").await;
     let of_ann = begin(&*ann).await;
-    let refused = ann.stand(&of_ann, &holder("a")).await;
+    let refused = ann.campaign(&of_ann, &holder("a")).await;
     assert!(
         matches!(&refused, Err(SessionError::Refused { why }) if why.contains("gives world:anyone the right")),
         "{refused:?}"

@@ -21,7 +21,7 @@ impl StateReduction for Lease {
             last_request: _,
             changed: _,
             act_at,
-            stand_from,
+            campaign_from,
             young_since,
             longest: _,
             told_leader: _,
@@ -29,7 +29,7 @@ impl StateReduction for Lease {
             outputs: _,
         } = self;
         visit(Use::End, act_at);
-        visit(Use::End, stand_from);
+        visit(Use::End, campaign_from);
         visit(Use::End, waits_until);
         if let Some(since) = young_since {
             visit(Use::Start, since);

@@ -40,7 +40,7 @@ impl Quorum {
         self.step_down(Reason::HigherTerm(term));
         self.role = Role::Follower { leader: None };
         self.adopt_term(term);
-        self.stand_after_random_wait(self.promise_end(now));
+        self.campaign_after_random_wait(self.promise_end(now));
         self.tell_leader();
     }
 

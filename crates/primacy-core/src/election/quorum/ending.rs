@@ -16,7 +16,7 @@ impl Quorum {
         {
             self.step_down(Reason::Expired);
             self.shorten_promise_to_itself(now);
-            self.stand_after_random_wait(now);
+            self.campaign_after_random_wait(now);
         }
     }
 
@@ -52,7 +52,7 @@ impl Quorum {
         if now < earlier {
             // The work of an earlier leadership may not have, and the others' promises guard it: they run out by
             // themselves.
-            return self.stand_after_random_wait(now.after(self.config.promise_duration));
+            return self.campaign_after_random_wait(now.after(self.config.promise_duration));
         }
         self.resignation = Some(resignation);
         let successor = match reason {
@@ -63,7 +63,7 @@ impl Quorum {
         };
         self.send_all(Body::Resigned { successor });
         // The others go first.
-        self.stand_after_random_wait(now.after(self.config.promise_duration));
+        self.campaign_after_random_wait(now.after(self.config.promise_duration));
     }
 
     /// Ends this node's leadership, if it has one. Its promise to itself goes on, like that of any supporter: the work
@@ -113,12 +113,12 @@ impl Quorum {
         }
         if successor == Some(self.config.me.node) {
             self.trigger = ElectionTrigger::Transferred;
-            self.stand_at = now;
-            if self.may_stand() && now >= self.silent_until {
-                self.stand(now);
+            self.campaign_at = now;
+            if self.can_campaign() && now >= self.silent_until {
+                self.campaign(now);
             }
         } else if successor.is_some() {
-            self.stand_at = self.stand_at.after(self.stagger());
+            self.campaign_at = self.campaign_at.after(self.stagger());
         }
     }
 

@@ -22,7 +22,7 @@ impl StateReduction for Quorum {
             resignation: _,
             gone: _,
             trigger: _,
-            stand_at,
+            campaign_at,
             lost_elections: _,
             round: _,
             connected: _,
@@ -33,13 +33,13 @@ impl StateReduction for Quorum {
             outputs: _,
         } = self;
         visit(Use::End, silent_until);
-        visit(Use::End, stand_at);
+        visit(Use::End, campaign_at);
         visit(Use::End, works_until);
         if let Some(Promise { to: _, term: _, until }) = promise {
             visit(Use::End, until);
         }
         match role {
-            Role::Follower { leader: None } => {} // It waits for `stand_at`.
+            Role::Follower { leader: None } => {} // It waits for `campaign_at`.
             Role::Follower { leader: Some(Following { leader: _, detector }) } => {
                 visit(Use::Start, detector.heard_at_mut());
             }

@@ -33,7 +33,7 @@ pub struct Status {
     /// The connected nodes that only vote.
     pub witnesses: BTreeSet<NodeId>,
     /// The time of its next campaign, if it hears no leader and may campaign.
-    pub stand_at: Option<Instant>,
+    pub campaign_at: Option<Instant>,
     /// The end of the silence after a start: until then it grants nothing, because it does not know what an earlier
     /// incarnation promised.
     pub silent_until: Instant,
@@ -84,9 +84,9 @@ impl Quorum {
                 .filter(|peer| peer.witness)
                 .map(|peer| peer.identity.node)
                 .collect(),
-            stand_at: match self.role {
-                Role::Follower { leader: None } if self.may_stand() => {
-                    Some(self.stand_at.max(self.silent_until))
+            campaign_at: match self.role {
+                Role::Follower { leader: None } if self.can_campaign() => {
+                    Some(self.campaign_at.max(self.silent_until))
                 }
                 Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
             },

@@ -118,7 +118,7 @@ fn a_node_that_is_refused_for_its_disk_has_lost_it_and_leads_no_more() {
     assert!(outputs.contains(&Output::Event(Event::Deposed(Reason::DiskLost))), "{outputs:?}");
     assert_eq!((alone.status().hard.disk_state, alone.leader()), (DiskState::Lost, None));
     assert_eq!(
-        (alone.may_stand(), refused(&mut alone, "a", false)),
+        (alone.can_campaign(), refused(&mut alone, "a", false)),
         (false, Vec::new()),
         "it knows that already"
     );

@@ -76,5 +76,5 @@ pub struct Claim {
     /// there was a leader.
     pub hears: Option<u32>,
     /// True if it wants to lead. A server that does not still votes.
-    pub stands: bool,
+    pub campaigns: bool,
 }

@@ -64,7 +64,7 @@ fn timeout(machine: &mut Ranked, now: Instant) -> Vec<Output<Message, HardState>
 
 fn elect(ballot: u64, seen: Option<(u64, u64)>, hears: Option<u32>) -> Body {
     let seen = seen.map(|(term, counter)| LeaderSequence { term: Term(term), counter });
-    Body::Elect { ballot: Term(ballot), claim: Claim { seen, hears, stands: true } }
+    Body::Elect { ballot: Term(ballot), claim: Claim { seen, hears, campaigns: true } }
 }
 
 fn lead(term: u64, counter: u64, state: &[u8]) -> Body {
@@ -244,7 +244,7 @@ fn one_that_does_not_stand_tells_who_is_behind_of_its_ballot() {
     let tells = |output: &Output<Message, HardState>| {
         let message = Message {
             incarnation: identity("b").incarnation,
-            body: Body::Elect { ballot: Term(8), claim: Claim { seen: None, hears: None, stands: false } },
+            body: Body::Elect { ballot: Term(8), claim: Claim { seen: None, hears: None, campaigns: false } },
         };
         *output == Output::Send { to: Endpoint::Node(node("a")), message }
     };
@@ -473,7 +473,8 @@ fn drawn(rng: &mut Rng) -> Message {
     let (ballot, term) = (Term(rng.mostly_small()), Term(rng.mostly_small()));
     let number = LeaderSequence { term, counter: rng.mostly_small() };
     let hears = rng.one_of(&[None, Some(0), Some(3), Some(5), Some(u32::MAX)]);
-    let claim = Claim { seen: rng.one_of(&[None, Some(number)]), hears, stands: rng.one_of(&[true, false]) };
+    let claim =
+        Claim { seen: rng.one_of(&[None, Some(number)]), hears, campaigns: rng.one_of(&[true, false]) };
     let state = Arc::from(alloc::vec![0; rng.one_of(&[0, 1, STATE_MAX, STATE_MAX + 1])]);
     let successor = rng.one_of(&[None, Some(node(name))]);
     let body = rng.one_of(&[

@@ -91,7 +91,7 @@ impl Outside {
 
 impl Seniority {
     /// Asks from now on, as it was commanded to campaign.
-    pub(super) fn begin_to_stand(&mut self, now: Instant) {
+    pub(super) fn begin_campaign(&mut self, now: Instant) {
         if let Membership::Outside(outside) = &mut self.membership {
             let stopped = core::mem::take(&mut outside.stopped);
             *outside = Outside { stopped, ..Outside::new(outside.last.take(), BTreeSet::new(), now) };
@@ -131,9 +131,9 @@ impl Seniority {
 
     /// Sends again to a node that was not connected before.
     pub(super) fn on_connected(&mut self, node: NodeId) {
-        let stands = self.stands();
+        let campaigns = self.campaigns();
         let Membership::Outside(outside) = &mut self.membership else { return };
-        if stands && outside.asked.remove(&node) {
+        if campaigns && outside.asked.remove(&node) {
             self.ask_one(node);
         }
     }
@@ -185,10 +185,10 @@ impl Seniority {
     }
 
     pub(super) fn on_join_reply(&mut self, now: Instant, from: NodeId, answer: JoinAnswer) {
-        let stands = self.stands();
+        let campaigns = self.campaigns();
         let Membership::Outside(outside) = &mut self.membership else { return };
         match answer {
-            _ if !stands => {} // It does not want to any more.
+            _ if !campaigns => {} // It does not want to any more.
             JoinAnswer::NotJoined => {
                 outside.outside.insert(from);
                 if self.may_found() {
@@ -205,9 +205,9 @@ impl Seniority {
 
     /// Handles the message of a coordinator that is looking for this node, which belongs to no cluster.
     pub(super) fn on_invitation(&mut self, from: NodeId) {
-        let stands = self.stands();
+        let campaigns = self.campaigns();
         let Membership::Outside(outside) = &mut self.membership else { return };
-        if stands {
+        if campaigns {
             // It may have had none when it was asked.
             if outside.outside.remove(&from) {
                 outside.asked.remove(&from);

@@ -18,7 +18,7 @@ impl StateReduction for Session {
             last_request: _,
             changed: _,
             act_at,
-            stand_from,
+            campaign_from,
             begin_from,
             too_short: _,
             seen,
@@ -28,7 +28,7 @@ impl StateReduction for Session {
             outputs: _,
         } = self;
         visit(Use::End, act_at);
-        visit(Use::End, stand_from);
+        visit(Use::End, campaign_from);
         visit(Use::End, begin_from);
         if let Some(Line { session: _, timeout: _, kept_at, keep_at }) = line {
             visit(Use::Start, kept_at);

@@ -57,7 +57,7 @@ impl Queue {
         session
     }
 
-    fn stand(&mut self, session: &SessionId, holder: &Holder) -> Result<QueuePosition, RequestFailure> {
+    fn campaign(&mut self, session: &SessionId, holder: &Holder) -> Result<QueuePosition, RequestFailure> {
         if !self.lives(session) {
             return Err(RequestFailure::Ended);
         }
@@ -136,8 +136,8 @@ impl StoreKind for Queue {
                 let result = self.keep_alive(&session).map(|()| timeout);
                 Message::KeepAliveReply { request, result }
             }
-            Message::Stand { request, session, holder } => {
-                Message::StandReply { request, result: self.stand(&session, &holder) }
+            Message::Campaign { request, session, holder } => {
+                Message::CampaignReply { request, result: self.campaign(&session, &holder) }
             }
             Message::Leave { request, session } => {
                 Message::LeaveReply { request, result: self.leave(&session) }
@@ -148,7 +148,7 @@ impl StoreKind for Queue {
                 Message::FirstReply { request, result: Ok(first) }
             }
             Message::Evict { request, dead } => Message::EvictReply { request, result: Ok(self.evict(dead)) },
-            Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::StandReply { .. } => {
+            Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::CampaignReply { .. } => {
                 return None;
             }
             Message::LeaveReply { .. } | Message::EndReply { .. } | Message::FirstReply { .. } => {
@@ -190,13 +190,16 @@ impl StoreKind for Queue {
 
     fn is_write(request: &Message) -> bool {
         match request {
-            Message::Stand { .. } | Message::Leave { .. } | Message::End { .. } | Message::Evict { .. } => {
-                true
-            }
+            Message::Campaign { .. }
+            | Message::Leave { .. }
+            | Message::End { .. }
+            | Message::Evict { .. } => true,
             // A session that no process knows of has no effect, and one that is kept alive too late is one
             // that ends late.
             Message::Begin { .. } | Message::KeepAlive { .. } | Message::First { .. } => false,
-            Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::StandReply { .. } => false,
+            Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::CampaignReply { .. } => {
+                false
+            }
             Message::LeaveReply { .. } | Message::EndReply { .. } | Message::FirstReply { .. } => false,
             Message::EvictReply { .. } | Message::Changed => false,
         }
@@ -211,7 +214,7 @@ impl StoreKind for Queue {
         match message {
             Message::Begin { request, .. } | Message::BeginReply { request, .. } => Some(request),
             Message::KeepAlive { request, .. } | Message::KeepAliveReply { request, .. } => Some(request),
-            Message::Stand { request, .. } | Message::StandReply { request, .. } => Some(request),
+            Message::Campaign { request, .. } | Message::CampaignReply { request, .. } => Some(request),
             Message::Leave { request, .. } | Message::LeaveReply { request, .. } => Some(request),
             Message::End { request, .. } | Message::EndReply { request, .. } => Some(request),
             Message::First { request } | Message::FirstReply { request, .. } => Some(request),

@@ -25,7 +25,7 @@ pub(super) fn golden() -> Vec<(Frame, &'static str)> {
     let (to, incarnation, number) =
         (incarnation(), incarnation(), LeaderSequence { term: Term(4), counter: 9 });
     let ranked = |body| Frame::Message(Word::Ranked(ranked::Message { incarnation, body }));
-    let claim = Claim { seen: Some(number), hears: Some(2), stands: true };
+    let claim = Claim { seen: Some(number), hears: Some(2), campaigns: true };
     let bully = |body| Frame::Message(Word::Bully(bully::Message { incarnation, round: Term(5), body }));
     let ring = |body| {
         Frame::Message(Word::Ring(on_a_ring::Message { incarnation, round: Term(5), number: 6, body }))
@@ -208,7 +208,7 @@ fn drawn_ranked(draw: &mut Draw<'_>) -> ranked::Body {
             let claim = Claim {
                 seen: coin.then_some(number),
                 hears: coin.then(|| u32::from(draw.short())),
-                stands: draw.one_of(&[false, true]),
+                campaigns: draw.one_of(&[false, true]),
             };
             ranked::Body::Elect { ballot, claim }
         }

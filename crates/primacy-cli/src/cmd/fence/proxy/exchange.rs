@@ -126,11 +126,11 @@ impl Exchange {
         loop {
             let kept = self.upstream.kept();
             let was_kept = kept.is_some();
-            let connection = match kept {
+            let upstream = match kept {
                 Some(kept) => kept,
                 None => self.upstream.connect().await.map_err(Failed::NotReached)?,
             };
-            match connection.insert(connection).sender.try_send_request(request).await {
+            match connection.insert(upstream).sender.try_send_request(request).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(Failed::Upgraded);
                 }

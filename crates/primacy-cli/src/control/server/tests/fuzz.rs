@@ -18,7 +18,7 @@ fn control_request() {
     });
 }
 
-fn said(bytes: &[u8], asked: Option<Result<Verb, ControlError>>) {
+fn said(bytes: &[u8], asked: Option<Result<NodeVerb, ControlError>>) {
     let limit = usize::try_from(REQUEST_MAX).unwrap();
     let heard = &bytes[..bytes.len().min(limit)];
     let line = heard.split_inclusive(|&byte| byte == b'\n').next().filter(|line| line.ends_with(b"\n"));
@@ -26,10 +26,10 @@ fn said(bytes: &[u8], asked: Option<Result<Verb, ControlError>>) {
         (None, _) => assert!(bytes.is_empty()),
         (Some(Ok(verb)), Some(heard)) => {
             assert_eq!(message::parse(heard), Ok(verb.clone()));
-            let again = serde_json::to_vec(&Request { version: VERSION, verb: what.clone() }).unwrap();
+            let again = serde_json::to_vec(&Request { version: VERSION, verb: verb.clone() }).unwrap();
             assert_eq!(message::parse(&again), Ok(verb.clone()));
             // A wrong name is refused before any node is asked.
-            if let Verb::Transfer { to: name } | Verb::Readmit { node: name } = what
+            if let NodeVerb::Transfer { to: name } | NodeVerb::Readmit { node: name } = verb
                 && let Err(refused) = parse_node(&name)
             {
                 refusal(refused);

@@ -34,7 +34,7 @@ async fn etcdctl_elect_and_primacy_take_over_from_each_other_and_never_both_lead
             }
         })
         .await;
-        assert!(matches!(ours.stand().await, Ok(QueuePosition::First { token, .. }) if token == last));
+        assert!(matches!(ours.campaign().await, Ok(QueuePosition::First { token, .. }) if token == last));
         assert!(!stranger.printed().contains(&proposal), "we have not left");
         ours.leave().await;
         soon(async {

@@ -67,7 +67,7 @@ async fn while_all_members_are_down_nothing_is_said_to_have_ended() {
     }
     let began = Instant::now();
     while began.elapsed() < timeout * 2 {
-        for error in [a.keep_alive().await.err(), a.stand().await.err()] {
+        for error in [a.keep_alive().await.err(), a.campaign().await.err()] {
             is_no_answer(&error.expect("nobody is there"));
         }
     }
@@ -86,7 +86,7 @@ async fn while_all_members_are_down_nothing_is_said_to_have_ended() {
     };
     soon(ended).await;
     assert!(matches!(a.keep_alive().await, Err(SessionError::Ended { .. })));
-    assert!(matches!(a.stand().await, Err(SessionError::Ended { .. })));
+    assert!(matches!(a.campaign().await, Err(SessionError::Ended { .. })));
     let again = Candidate::with(Arc::clone(&a.store), "a", timeout).await;
     assert!(again.win().await > token);
 }
@@ -128,7 +128,7 @@ async fn an_entry_whose_answer_was_lost_is_found_and_one_that_lands_late_is_take
     let a = Candidate::with(store, "a", TIMEOUT).await;
     assert_eq!(other.session, a.session);
     relay.lose_answers(true);
-    is_no_answer(&a.stand().await.expect_err("the answer is lost"));
+    is_no_answer(&a.campaign().await.expect_err("the answer is lost"));
     let client = EtcdClient::new(&etcd.url("", "/app")).unwrap();
     let key = format!("app/e/{}", a.session.as_str()).into_bytes();
     let read = async || {
@@ -137,7 +137,7 @@ async fn an_entry_whose_answer_was_lost_is_found_and_one_that_lands_late_is_take
     };
     let entry = soon(read()).await.expect("the write was made");
     relay.lose_answers(false);
-    let Ok(QueuePosition::First { token, .. }) = a.stand().await else { panic!("alone") };
+    let Ok(QueuePosition::First { token, .. }) = a.campaign().await else { panic!("alone") };
     assert_eq!(token.0, u64::try_from(entry.create_revision).unwrap(), "the same entry");
     a.leave().await;
     assert_eq!(soon(read()).await, None);

@@ -67,8 +67,8 @@ impl Candidate {
         Self { store, session: begun.session, holder: holder(name) }
     }
 
-    async fn stand(&self) -> Result<QueuePosition, SessionError> {
-        soon(self.store.stand(&self.session, &self.holder)).await
+    async fn campaign(&self) -> Result<QueuePosition, SessionError> {
+        soon(self.store.campaign(&self.session, &self.holder)).await
     }
 
     /// Campaigns until it is first.
@@ -76,7 +76,7 @@ impl Candidate {
         soon(async {
             loop {
                 // A waiting candidate is not woken for a change that does not come: it looks again.
-                match self.stand().await {
+                match self.campaign().await {
                     Ok(QueuePosition::First { token, .. }) => return token,
                     Ok(QueuePosition::Behind { .. }) => self.store.changed().await,
                     Err(SessionError::NoAnswer { .. }) => {}
@@ -88,7 +88,7 @@ impl Candidate {
     }
 
     pub(super) async fn is_behind(&self, name: &str) {
-        match self.stand().await {
+        match self.campaign().await {
             Ok(QueuePosition::Behind { first }) => assert_eq!(first.holder.identity.node.as_str(), name),
             other => panic!("{other:?}"),
         }
@@ -153,7 +153,9 @@ async fn an_election_is_told_from_its_first_candidate_to_its_last() {
     let watcher = sessions(&url, "e").await;
     assert_eq!(soon(watcher.first()).await, Ok(None));
     let a = Candidate::new(&url, "e", "a").await;
-    let Ok(QueuePosition::First { token, asked_to_resign: false }) = a.stand().await else { panic!("alone") };
+    let Ok(QueuePosition::First { token, asked_to_resign: false }) = a.campaign().await else {
+        panic!("alone")
+    };
     soon(watcher.changed()).await;
     let first = soon(watcher.first()).await.unwrap().unwrap();
     assert_eq!((first.holder, first.token), (a.holder.clone(), token));
@@ -171,7 +173,7 @@ async fn an_election_is_told_from_its_first_candidate_to_its_last() {
     assert_eq!(soon(watcher.ask_to_resign(token.next(), "test")).await, Ok(false));
     assert_eq!(soon(watcher.ask_to_resign(token, "test")).await, Ok(true));
     soon(a.store.changed()).await;
-    assert_eq!(a.stand().await, Ok(QueuePosition::First { token, asked_to_resign: true }));
+    assert_eq!(a.campaign().await, Ok(QueuePosition::First { token, asked_to_resign: true }));
     assert_eq!(soon(watcher.ask_to_resign(token, "again")).await, Ok(true));
     // The next candidate is woken when the one before it goes, and not before.
     let mut told = b.store.changed();
@@ -188,7 +190,7 @@ async fn an_election_is_told_from_its_first_candidate_to_its_last() {
     let third = c.win().await;
     assert!(third > second);
     assert!(matches!(b.keep_alive().await, Err(SessionError::Ended { .. })));
-    assert!(matches!(b.stand().await, Err(SessionError::Ended { .. })));
+    assert!(matches!(b.campaign().await, Err(SessionError::Ended { .. })));
     assert!(matches!(soon(b.store.leave(&b.session)).await, Err(SessionError::Ended { .. })));
     assert_eq!(soon(b.store.end(&b.session)).await, Ok(()));
     // A new session for the same process.
@@ -235,7 +237,7 @@ async fn a_session_is_shared_and_what_one_election_leaves_undone_is_not_inherite
     let won = async {
         loop {
             let _ = tokio::join!(next.keep_alive(), b.keep_alive());
-            if let QueuePosition::First { token, .. } = next.stand().await.unwrap() {
+            if let QueuePosition::First { token, .. } = next.campaign().await.unwrap() {
                 return token;
             }
             let _ = tokio::time::timeout(short / 4, next.store.changed()).await;
@@ -257,7 +259,9 @@ async fn a_look_at_where_one_stands_is_no_write() {
     second.is_behind("a").await;
     let before = log_length(&etcd).await;
     for _ in 0..LOOKS {
-        assert!(matches!(first.stand().await, Ok(QueuePosition::First { token: now, .. }) if now == token));
+        assert!(
+            matches!(first.campaign().await, Ok(QueuePosition::First { token: now, .. }) if now == token)
+        );
         second.is_behind("a").await;
     }
     let written = log_length(&etcd).await - before;
