@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use primacy_testbed::run_error::RunError;
 use primacy_testbed::table;
 pub(crate) use primacy_testbed::table::is_alive;
-use primacy_testbed::run_error::RunError;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that marks all that a run starts: the run's process, the arm, and the node.
