@@ -1,4 +1,4 @@
-//! `cargo xtask mutants`: is the judge any good? Each patch under `crates/primacy-sim/mutants/` makes the mistake of a
+//! `cargo xtask mutants`: is the judge any good? Each patch under `mutants/` makes the mistake of a
 //! real system in the real code; each must be caught, by the invariant or test that it names.
 //!
 //! All is done in a copy of the repository below the target directory, so that nothing of the working tree changes, and
@@ -21,7 +21,7 @@ use table::{Row, Verdict};
 use crate::record;
 
 /// The folder of the patches.
-const FOLDER: &str = "crates/primacy-sim/mutants";
+const FOLDER: &str = "mutants";
 
 /// The command line, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -150,7 +150,7 @@ mod self_tests {
         let document = |text: &str| {
             let sources = [
                 ("crates/a/src/a.rs", "#[test]\nfn who_leads_may_write_once() {}\n"),
-                ("crates/primacy-sim/mutants/reply_before_it_is_written.patch", ""),
+                ("mutants/reply_before_it_is_written.patch", ""),
             ];
             named(&Tree::of(&[&sources[..], &[("docs/a.md", text)]].concat())).len()
         };
