@@ -323,7 +323,7 @@ pub enum HandshakeRefusal {
 /// Checks that `own` may talk with `other`, whose disk was known by the id `known`.
 ///
 /// # Errors
-/// [`Refused`], with what differs.
+/// [`HandshakeRefusal`], with what differs.
 pub fn shake_hands(own: &Hello, other: &Hello, known: Option<u64>) -> Result<(), HandshakeRefusal> {
     if own.voters != other.voters {
         return Err(HandshakeRefusal::Voters);
