@@ -105,7 +105,7 @@ fn main() -> ExitCode {
             Err(Failure::new(Exit::Usage, said.trim().trim_start_matches("error: ")))
         }
         Err(Stop::Clap(error)) => {
-            // Help and version are no errors. Where nothing can be printed, the exit code must do.
+            // Help and version are not errors. If they cannot be printed, only the exit code reports it.
             let said = error.to_string();
             let shown = without_logins(&said);
             let shown = printable::printable(&shown);
@@ -129,8 +129,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Formats the reason why the verb has failed: as an object where it was to write JSON, whether or not it had
-/// begun to.
+/// Formats the reason why the verb has failed: as a JSON object if the verb was to write JSON, even if it had not begun
+/// to.
 fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
     if wants_json(args) {
         let line = serde_json::json!({ "event": "failed", "exit_code": exit.code(), "reason": message });
@@ -139,7 +139,7 @@ fn last_words(args: &[OsString], exit: Exit, message: &str) -> String {
     format!("primacy: {}", printable::indented(&without_logins(message)))
 }
 
-/// Returns whether the verb was to write JSON, as far as a command line shows that may be wrong.
+/// Returns whether the verb was to write JSON. The command line may be wrong, so this reads as much of it as it can.
 fn wants_json(args: &[OsString]) -> bool {
     let own = args.iter().take_while(|argument| *argument != "--");
     let last = own.filter_map(|argument| argument.to_str()?.strip_prefix("--json")).last();
@@ -151,7 +151,7 @@ fn wants_json(args: &[OsString]) -> bool {
 }
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
-    // Of these, each opens one file at most.
+    // Each of these verbs opens one file at most.
     let opens_little = matches!(verb, Verb::Config(_) | Verb::Completions(_));
     if !opens_little {
         descriptors::check()?;

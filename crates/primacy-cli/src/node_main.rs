@@ -1,4 +1,4 @@
-//! The common part of `run` and `node`: enter the election, supervise the node there, and see it to its end.
+//! The common part of `run` and `node`: enter the election, supervise the node there, and close it at the end.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ use crate::{delegated_work, health, memory, metrics_http, notify, orphans, quota
 /// The work of a node while it leads, and the time for which it campaigns.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// The command to run; without one the node just holds the lead.
+    /// The command to run; without one, the node holds the lead and runs nothing.
     pub(crate) job: Option<Program>,
     pub(crate) wait: Wait,
     pub(crate) restart: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Work {
 const LEFTOVERS_DRAIN: Duration = Duration::from_millis(2_500);
 const LEFTOVERS_MARGIN: Duration = Duration::from_secs(1);
 
-/// Takes part until the work is done or a signal asks for the end.
+/// Takes part until the work is done or a signal asks the process to end.
 pub(crate) fn run_node(
     entry: &Entry,
     sources: &Sources,
@@ -59,13 +59,13 @@ pub(crate) fn run_node(
     let node = node.as_ref().map_or("", NodeId::as_str);
     let reporter = Reporter::new(entry.json.unwrap_or(false), node)?;
     let told = reporter.clone();
-    // Whatever unwinds would release the lead while the command is running. The guardian ends it first, when this
-    // process is gone.
+    // Unwinding would release the lead while the command is still running. So a panic aborts this process, and the
+    // guardian ends the command.
     std::panic::set_hook(Box::new(move |panic| {
         told.tell_of_panic(panic);
         std::process::abort();
     }));
-    // All errors that can be known are reported before anything is begun.
+    // Reports all errors that can be found before anything is started.
     let checked = work().and_then(|work| Ok((work, entry.check(sources)?)));
     let result =
         checked.and_then(|(work, entrance)| take_part_until_the_end(entry, entrance, work, &reporter));
@@ -89,7 +89,7 @@ fn take_part_until_the_end(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Tasks that serve or watch stay on this thread.
     let result = LocalSet::new().block_on(&runtime, take_part(entry, entrance, work, reporter));
-    // Whatever is still blocked, in a store that does not answer for example, is not waited for.
+    // Does not wait for tasks that are still blocked, for example by a store that does not answer.
     runtime.shutdown_background();
     result
 }
@@ -110,7 +110,7 @@ async fn take_part(
         try_watchdog(watchdog.as_ref(), reporter)?;
     }
     let control = place.bind_control(&election, node, reporter)?;
-    // An address that cannot be had is known before this node takes part.
+    // An address that is not available is reported before this node takes part.
     let figures = entry.metrics.map(metrics_http::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
     let etcd_api = crate::serving::check(entry)?;
@@ -157,7 +157,7 @@ async fn take_part(
     supervise(entry, elector, work, (config, owed), starting, reporter).await.map_err(reason)
 }
 
-/// Campaigns and leads until the work is done or a signal asks for the end.
+/// Campaigns and leads until the work is done or a signal asks the process to end.
 async fn supervise(
     entry: &Entry,
     elector: Elector,
@@ -180,7 +180,7 @@ async fn supervise(
     supervisor.run().await
 }
 
-/// Reports pauses of this process, and lets go of the memory that only its start has needed.
+/// Reports pauses of this process, and gives back the memory that only its start needed.
 fn watch_this_process(elector: &Elector, reporter: &Reporter) {
     let timers = elector.timers();
     tokio::spawn(scheduling_delay::watch(
@@ -206,7 +206,7 @@ fn serve_figures(
     server.serve(registry, Some(elector.clone()))
 }
 
-/// Warns of a job that has another daemon do its work, which does not end with the job.
+/// Warns of a job whose work is done by another daemon, since that work does not end with the job.
 fn warn_of_delegated_work(entry: &Entry, work: &Work, reporter: &Reporter) {
     let unstopped = work.job.as_ref().filter(|_| entry.stop_command.is_none());
     if let Some(message) = unstopped.and_then(|job| delegated_work::warning(&job.args)) {
@@ -214,7 +214,7 @@ fn warn_of_delegated_work(entry: &Entry, work: &Work, reporter: &Reporter) {
     }
 }
 
-/// Votes until a signal asks for the end. There is no guardian: nothing hangs on the death of a node that never leads.
+/// Votes until a signal asks the process to end. There is no guardian, since a node that never leads has no job.
 async fn bear_witness(elector: Elector, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     tokio::spawn(report_changes(elector.observe(), reporter.clone()));
@@ -230,7 +230,7 @@ async fn bear_witness(elector: Elector, reporter: &Reporter) -> Result<Exit, Fai
 
 fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Reporter) -> Result<(), Failure> {
     let drain = entry.drain.unwrap_or(LEFTOVERS_DRAIN);
-    // The commands that follow a job have as much time as it has.
+    // Each command that follows the job has as much time as the job.
     let follow = [&entry.stop_command, &entry.on_deposed].into_iter().flatten().map(|_| drain);
     let ended = leftovers::end(mark, drain + follow.sum::<Duration>() + LEFTOVERS_MARGIN).map_err(|running| {
         let message = format!(
@@ -245,7 +245,8 @@ fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Report
     Ok(())
 }
 
-/// To be called when nothing is left of an earlier run, which may have left the device armed.
+/// Checks that the device can be used. An earlier run may have left the device armed, so this is called when nothing of
+/// that run is left.
 fn try_watchdog(watchdog: Option<&WatchdogSpec>, reporter: &Reporter) -> Result<(), Failure> {
     let Some(watchdog) = watchdog else { return Ok(()) };
     match watchdog.try_out() {
@@ -285,8 +286,8 @@ fn config(
     }
 }
 
-/// Libraries that log the acts of other machines on the network, a line for each time: only their errors are
-/// shown, unless they are named.
+/// Libraries that log a line for each act of another machine. Only their errors are shown, unless `PRIMACY_LOG` names
+/// the library.
 const NETWORK_LIBRARIES: [&str; 9] = [
     "h2",
     "hyper",
@@ -299,8 +300,8 @@ const NETWORK_LIBRARIES: [&str; 9] = [
     "zookeeper_client",
 ];
 
-/// Libraries of stores whose errors are a line for each request, too, and may have a server's text in them.
-/// Primacy's own errors say the same.
+/// Libraries of stores that log an error for each failed request, with text that may come from a server. Primacy's own
+/// errors report the same.
 const SILENT_LIBRARIES: &str = "async_nats=off,";
 
 /// Returns the part of the log that is shown: the requested one, or warnings and worse.
@@ -311,7 +312,8 @@ fn log_filter(asked: &str) -> Result<Targets, ParseError> {
     format!("{libraries}{SILENT_LIBRARIES}{asked}").parse()
 }
 
-/// Writes a field of a line of the log, of which others may have written a part: no more of it than of an error's text.
+/// Writes a field of a log line, shortened like the text of an error, since another machine may have written a part of
+/// it.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let text = shortened(&format!("{value:?}"));
     match field.name() {
@@ -349,7 +351,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection that others make costs no line of the log, however often they make it.
+    /// Connections from other machines write no lines to the log, however many there are.
     #[test]
     fn libraries_that_log_what_others_do_log_errors_only_unless_they_are_named() {
         let shows = |asked: &str, level| log_filter(asked).unwrap().would_enable("h2", &level);

@@ -77,7 +77,8 @@ fn check_interpreter(file: &Path) -> Result<(), Failure> {
     })
 }
 
-/// The interpreter that a script names, as the kernel reads it; nothing if it is none, or may not be read.
+/// Returns the interpreter that a script names, as the kernel reads it; `None` if the file is not a script, or cannot
+/// be read.
 fn interpreter(file: &Path) -> Option<PathBuf> {
     let mut start = Vec::new();
     fs::File::open(file).ok()?.take(FIRST_LINE_MAX).read_to_end(&mut start).ok()?;

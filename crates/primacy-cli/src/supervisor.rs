@@ -1,8 +1,8 @@
 //! The supervisor: holds the election, and has its guardian run the job while this node leads.
 //!
 //! It relays the end of the leadership to the guardian, which starts, stops and kills by itself. It releases the
-//! lead only when the guardian has reported everything gone; if the guardian dies, or does not report in time,
-//! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
+//! lead only when the guardian has reported everything gone. If the guardian dies, or does not report in time, the
+//! supervisor ends the remaining processes itself, since orphans of a dead guardian are handed to it.
 
 mod earlier_run;
 
@@ -38,15 +38,15 @@ use crate::stop_record::StopRecord;
 /// A job that ended within this time after its start has ended too soon to be started again at once; the same
 /// holds for a guardian.
 const TOO_SOON: StdDuration = StdDuration::from_secs(1);
-/// The first wait after a job that ended too soon or could not be started; each further one is twice as long. Of each, a
-/// random part between a half and all is waited.
+/// The first wait after a job that ended too soon or could not be started; each further one is twice as long. The
+/// actual wait is random, between a half and all of it.
 const BACKOFF_MIN: StdDuration = StdDuration::from_millis(100);
 const BACKOFF_MAX: StdDuration = StdDuration::from_secs(10);
-/// The time for which a former leader that is about to end stays for the others' election.
+/// The time for which a former leader that is about to exit goes on voting for the next leader.
 const STAY_MAX: StdDuration = StdDuration::from_millis(100);
 /// The time after SIGKILL after which a process that has not ended is reported as unkillable.
 const UNKILLABLE_AFTER: StdDuration = StdDuration::from_millis(500);
-/// Without a leader, and without a way to elect one, "at once" is after so many leases.
+/// The bound of [`Wait::AtOnce`] in leases, for the case that there is no leader and none can be elected.
 const LEASES_AT_ONCE: u32 = 3;
 
 /// The settings of a supervisor.
@@ -54,7 +54,7 @@ const LEASES_AT_ONCE: u32 = 3;
 pub(crate) struct Settings {
     /// The settings of the guardian.
     pub(crate) config: GuardianConfig,
-    /// The job; without one, the lead is held for its own sake.
+    /// The job; without one, the node holds the lead and runs nothing.
     pub(crate) job: Option<Program>,
     /// The stop command of an earlier run, which has not succeeded.
     pub(crate) owed: Option<StopRecord>,
@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     pub(crate) wait: Wait,
     /// Campaign again after the job's own end.
     pub(crate) restart: bool,
-    /// Whether others elect when this node does not lead any more.
+    /// Whether other nodes elect a new leader when this node no longer leads.
     pub(crate) has_peers: bool,
 }
 
@@ -73,26 +73,26 @@ pub(crate) enum Wait {
     Forever,
     /// For this long.
     For(StdDuration),
-    /// Until another is known to lead.
+    /// Until another node is known to lead.
     AtOnce,
 }
 
-/// Holds the election until the job has ended, or a signal asks for the end.
+/// Takes part in the election until the job has ended, or a signal asks the process to end.
 pub(crate) struct Supervisor {
     elector: Elector,
     settings: Settings,
     guardian: Guardian,
     guarded_since: StdInstant,
-    /// The time to wait with the next guardian, if this one lives too short.
+    /// The time to wait before the next guardian starts, if this one ends too soon.
     guardian_backoff: StdDuration,
-    /// The directory of the control group that the guardian starts all in.
+    /// The directory of the control group in which the guardian starts all processes.
     cgroup: Option<PathBuf>,
     signals: Signals,
     reporter: Reporter,
     timer: AsyncBootTimer,
     ender: Ender,
     began: StdInstant,
-    /// Locked while a process is started, and while all are ended.
+    /// Locked while a process is started, and while all processes are ended.
     starting: Arc<Mutex<()>>,
     has_led: bool,
 }
@@ -102,7 +102,7 @@ enum CampaignEnd {
     Elected(Leadership<Mandate>),
     NotInTime,
     Asked(i32),
-    /// Without a guardian this node must not lead.
+    /// The guardian died. Without a guardian this node must not lead.
     GuardianDied,
 }
 
@@ -111,7 +111,7 @@ enum CampaignEnd {
 enum GuardianEnd {
     /// It reports everything gone.
     Gone { stop_failed: bool },
-    /// It is dead, and the processes that it leaves are ours to end.
+    /// It is dead, and this process must end the processes that it has left.
     GuardianDied,
 }
 
@@ -122,7 +122,7 @@ struct LeadershipEnd {
     job: Option<JobEnd>,
     /// The number of the signal that ended it.
     asked: Option<i32>,
-    /// For people.
+    /// The reason, for people.
     reason: String,
 }
 
@@ -133,20 +133,20 @@ enum JobEnd {
         ended: Ended,
         too_soon: bool,
     },
-    /// The system refused, and may do so again; or the stop command cannot be put on record; or the watchdog cannot guard the job
-    /// that runs.
+    /// The system refused, and may do so again; or the stop command could not be put on record; or the watchdog cannot
+    /// guard the running job.
     NotStarted {
         /// The exit code to end with; nothing if the refusal may pass.
         exit: Option<Exit>,
         message: String,
     },
-    /// The hook that precedes it failed, which it may not do the next time.
+    /// The hook that precedes it failed. The hook may succeed the next time.
     HookFailed {
         message: String,
     },
 }
 
-/// A leadership while it runs.
+/// A running leadership.
 struct LeadershipRun {
     lead: Lead,
     /// The end of the leadership, as the guardian has last confirmed it.
@@ -156,11 +156,11 @@ struct LeadershipRun {
     started_at: Option<Instant>,
     /// The time at which the job was asked to end, whatever the reason.
     stopping_since: Option<Instant>,
-    /// When the latest of the commands that follow the job has begun, or is to begin.
+    /// The start of the latest command that follows the job, or the time by which it must start.
     parting_since: Option<Instant>,
     /// The hook that precedes the job, while it runs.
     hook: Option<SlowHook>,
-    /// True if a second signal came: what fails is not tried again.
+    /// True after a second signal: a command that fails is not tried again.
     is_hurried: bool,
     led: LeadershipEnd,
 }
@@ -198,21 +198,21 @@ impl Supervisor {
         })
     }
 
-    /// Stands and leads in turns.
+    /// Campaigns and leads in turns.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
         let result = self.stand_and_lead().await;
         if self.has_led && self.settings.has_peers {
             self.stay_for_the_election().await;
         }
         self.guardian.take_leave().await;
-        // Nothing is held any more, so there is nothing to wait for in a store that does not answer.
+        // This node holds nothing any more, so it does not wait for a store that does not answer.
         let lease = StdDuration::from_nanos(self.settings.config.lease);
         let _ = tokio::time::timeout(lease, self.elector.close()).await;
         result
     }
 
-    /// The others are electing. This node votes with them for that moment; and taking its processes apart, which would cost
-    /// the others time where they share a machine, can wait for it.
+    /// Votes in the election of the next leader before this process exits. The exit can wait: where the nodes share a
+    /// machine, it would slow the election down.
     async fn stay_for_the_election(&self) {
         let mut observer = self.elector.observe();
         let elected = async {
@@ -222,7 +222,7 @@ impl Supervisor {
                 }
             }
         };
-        // Without a majority there is none to wait for.
+        // Without a majority no leader is elected, so the wait is bounded.
         let _ = tokio::time::timeout(STAY_MAX, elected).await;
     }
 
@@ -252,7 +252,7 @@ impl Supervisor {
                 return Ok(Exit::Signal(signal));
             }
             if !matches!(led.job, Some(JobEnd::NotStarted { .. })) {
-                // It has led, and its setting bounds the wait for the first election only.
+                // This node has led, and the setting bounds the wait for the first election only.
                 self.settings.wait = Wait::Forever;
             }
             match led.job {
@@ -270,7 +270,7 @@ impl Supervisor {
                     continue;
                 }
                 Some(JobEnd::Ended { .. }) => {}
-                // Another node may be able to start it: it needs time to see that the lead is free.
+                // Another node may be able to start the job. It needs time to see that the lead is free.
                 Some(JobEnd::NotStarted { .. } | JobEnd::HookFailed { .. }) => {
                     backoff = backoff.max(self.elector.timers().renewal).min(BACKOFF_MAX);
                 }
@@ -282,7 +282,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a random part of this time, for this reason, unless a signal asks for the end.
+    /// Waits for a random part of this time, with `why` as the reason, unless a signal asks the process to end.
     async fn back_off(&mut self, backoff: StdDuration, why: &str) -> Option<i32> {
         let backoff = between_half_and_all(backoff);
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
@@ -383,7 +383,7 @@ impl Supervisor {
             self.keep_for_a_lease(&leadership, &guard, lead).await;
         }
         self.reporter.tell(&Event::Drained { lead });
-        // Everything is gone: only now may another lead.
+        // Everything is gone: only now may another node lead.
         drop(guard);
         leadership.resign().await;
         self.has_led = true;
@@ -402,7 +402,7 @@ impl Supervisor {
             self.reporter.tell(&Event::StillLeading { lead, reason: left });
         })
         .await;
-        // It has left the watchdog armed, which it stays until the stop command has succeeded.
+        // The guardian has left the watchdog armed. It stays armed until the stop command has succeeded.
         if self.settings.config.stop_command.is_none() {
             self.disarm_watchdog();
         }
@@ -415,8 +415,8 @@ impl Supervisor {
         }
     }
 
-    /// Has the commands that follow the job run, when its guardian has died and nothing of it is left on this machine; the stop
-    /// command by one guardian after another, until it has succeeded or is given up.
+    /// Runs the commands that follow the job, after the job's guardian has died and none of its processes is left on
+    /// this machine. New guardians run the stop command, one after another, until it has succeeded or is given up.
     async fn finish_by_other_guardians(
         &mut self,
         leadership: &Leadership<Mandate>,
@@ -464,7 +464,8 @@ impl Supervisor {
         let (term, fenced) = (lead.term(), lead.is_fenced());
         let granted = run.granted.as_nanos();
         self.guardian.tell(GuardianCommand::Finish { term, fenced, valid_until, granted });
-        // From its own start on; what is started by it has a time of its own.
+        // The latest time at which the new guardian starts the first command. Each command that it starts sets this
+        // time anew.
         run.parting_since = Some(clock::now().after(Duration::from_nanos(self.settings.config.lease)));
         let followed = self.follow(leadership, guard, run).await;
         if followed == GuardianEnd::GuardianDied {
@@ -473,8 +474,8 @@ impl Supervisor {
         followed
     }
 
-    /// Keeps the lead for as long as others would wait if this node had died in silence: other work for the
-    /// job may go on.
+    /// Keeps the lead for as long as other nodes would wait if this node had died in silence: work that other processes
+    /// do for the job may go on.
     async fn keep_for_a_lease(
         &self,
         leadership: &Leadership<Mandate>,
@@ -487,11 +488,11 @@ impl Supervisor {
             "its --stop-command has not succeeded and was given up, so others wait for a lease",
         );
         self.reporter.tell(&Event::StopGivenUp { lead, kept_ms });
-        // A lead that is lost is not kept any more.
+        // A lead that is lost cannot be kept.
         let _ = tokio::time::timeout(lease, leadership.lost()).await;
     }
 
-    /// Follows a leadership until nothing of its job is left, or only what a dead guardian leaves.
+    /// Follows a leadership until no process of its job is left, or until its guardian has died.
     async fn follow(
         &mut self,
         leadership: &Leadership<Mandate>,
@@ -511,7 +512,7 @@ impl Supervisor {
                     Notice::Report(Report::Ready { cgroup }) => self.on_guardian_ready(cgroup),
                     Notice::Report(report) => {
                         if let Err(lost) = leadership.check() {
-                            // Whatever its job does now, it is not by this that the leadership ends.
+                            // The leadership has ended for this reason, whatever its job does now.
                             run.because(&leadership.why(lost.reason.unwrap_or(Reason::Expired)));
                         }
                         self.on_report(report, leadership, guard, run);
@@ -548,11 +549,12 @@ impl Supervisor {
                     self.on_slow_hook(guard, run);
                 }
                 () = self.timer.elapsed() => {
-                    // Where this process was paused itself, the guardian may have reported the end long ago.
+                    // If this process itself was paused, the guardian may have reported the end long ago.
                     if !self.guardian.has_told() {
-                        // It is paused, or cannot finish. Its death is noticed next, and what is left is ended here.
+                        // The guardian is paused, or cannot finish. Its death is noticed next, and its remaining
+                        // processes are ended here.
                         self.guardian.kill();
-                        // On a busy machine its death takes long, and until then its job would go on.
+                        // On a busy machine the guardian's death takes long, and its job would go on until then.
                         self.kill_what_is_left().await;
                         self.guardian.died().await;
                     }
@@ -570,23 +572,23 @@ impl Supervisor {
         self.cgroup = dir;
     }
 
-    /// Other nodes vote: sends the guardian the nodes that it is to notify of the end of this process.
+    /// Sends the guardian the nodes that it is to notify of this process's death, after the voters have changed.
     fn renew_death_notice(&mut self, death_notice: DeathNoticeSpec) {
-        // It was written in the same way for the guardian's start.
+        // The same value was serialised for the guardian's start.
         if let Ok(death_notice) = serde_json::to_string(&death_notice) {
             self.guardian.tell(GuardianCommand::Reach { death_notice });
         }
         self.settings.config.death_notice = Some(death_notice);
     }
 
-    /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.
+    /// Sends SIGKILL to all descendants. Processes that a dying guardian starts meanwhile may be missed.
     async fn kill_what_is_left(&self) {
         let _nobody_starts = self.starting.lock().await;
         self.ender.kill_all(self.cgroup.clone()).await;
     }
 
-    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.
-    /// If some of it cannot be killed, reports it, and again when that has changed.
+    /// Ends all processes that a dead guardian has left. A running health check is ended too, and counts as failed.
+    /// Reports processes that cannot be killed, and again when they have changed.
     async fn end_what_is_left(&self, tell: impl Fn(String)) {
         let _nobody_starts = self.starting.lock().await;
         let ending = self.ender.end_all(self.cgroup.clone());
@@ -601,8 +603,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends all that a dead guardian has left, and starts a new one, with growing waits for as long as the machine has no room
-    /// for it. Returns the signal that asks for the end meanwhile.
+    /// Ends all processes that a dead guardian has left, and starts a new guardian. Retries with growing waits while
+    /// the machine lacks the resources for it. Returns the signal that asks this process to end meanwhile.
     async fn replace_guardian(&mut self) -> Result<Option<i32>, Failure> {
         let message =
             |left| format!("no new guardian starts before what the last one has left is gone: {left}");
@@ -643,18 +645,19 @@ impl Supervisor {
         leadership.granted().map_or(lease, |granted| Duration::from(granted).min(lease))
     }
 
-    /// When to stop relying on the guardian: half the kill margin is left for it, and half for us.
+    /// Returns the time at which the supervisor stops relying on the guardian. Half of the kill margin is for the
+    /// guardian, and half for the supervisor.
     fn backstop(&self, run: &LeadershipRun) -> Instant {
         let lease = Duration::from_nanos(self.settings.config.lease);
         let drain = Duration::from_nanos(self.settings.config.drain).scaled(run.granted, lease);
         let half_margin =
             Duration::from_nanos(self.settings.config.kill_margin / 2).scaled(run.granted, lease);
         if let Some(since) = run.parting_since {
-            // The job is gone, and the hook has a time of its own, which may end after the leadership.
+            // The job is gone, and the command that follows it has its own time, which may end after the leadership.
             return since.after(drain).after(half_margin);
         }
-        // A guardian that has not confirmed a renewal acts by the end that it knows. If it has neither confirmed
-        // nor ended the job by then, it is paused, and a leader without a guardian must not lead on.
+        // A guardian that has not confirmed a renewal acts by the end that it knows. If by then it has neither
+        // confirmed the renewal nor ended the job, it is paused, and a leader without a guardian must not go on.
         let latest = run.confirmed_until.before(half_margin);
         run.stopping_since.map_or(latest, |since| latest.min(since.after(drain).after(half_margin)))
     }
@@ -672,7 +675,7 @@ impl Supervisor {
         self.guardian.tell(GuardianCommand::Stop { term });
     }
 
-    /// Reports a hook that has not ended, and gives up the lead when it has had its time.
+    /// Reports a hook that has not ended, and gives up the lead when the hook's time is over.
     fn on_slow_hook(&mut self, guard: &WorkGuard<Mandate>, run: &mut LeadershipRun) {
         let lead = run.lead;
         match run.hook.as_mut().and_then(|hook| hook.look(clock::now())) {
@@ -757,7 +760,7 @@ impl Supervisor {
 }
 
 impl LeadershipRun {
-    /// The leadership ends, and this is why unless something else was the reason before.
+    /// Records the reason for the end of the leadership, unless another reason was recorded before.
     fn because(&mut self, reason: &str) {
         self.hook = None;
         if self.stopping_since.is_none() {
@@ -819,7 +822,7 @@ impl LeadershipRun {
 }
 
 impl Hook {
-    /// The option that sets it.
+    /// Returns the option that sets the hook.
     fn option(self) -> &'static str {
         match self {
             Self::Elected => "--on-elected",
@@ -829,7 +832,7 @@ impl Hook {
     }
 }
 
-/// For people.
+/// Describes the evidence for which a node campaigned, for people.
 const fn evidence(trigger: ElectionTrigger) -> &'static str {
     match trigger {
         ElectionTrigger::Silence => "silence",
@@ -857,7 +860,7 @@ fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardi
     Ok(guardian)
 }
 
-/// Returns when waiting to be elected is of no use any more.
+/// Returns when the wait to be elected is over.
 async fn too_late(wait: Wait, began: StdInstant, elector: Elector) {
     match wait {
         Wait::Forever => std::future::pending().await,
@@ -878,7 +881,7 @@ async fn another_leads(elector: &Elector) {
     }
 }
 
-/// Reports each change of leader, for as long as the elector lives.
+/// Reports each change of leader until the elector is closed.
 pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
     while let Some(change) = observer.changed().await {
         match change {
@@ -889,13 +892,13 @@ pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
             Change::Violation(violation) => {
                 reporter.tell(&Event::Violation { violation: violation.to_string() });
             }
-            // Reading lags behind only where the reports are not read.
+            // The observer falls behind only if the reports are not read.
             Change::Missed(_) => {}
         }
     }
 }
 
-/// Returns at this time; never, if there is none.
+/// Returns at this time; never if there is none.
 async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => sleep(due.since(clock::now()).into()).await,
@@ -903,7 +906,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Nodes that failed together do not campaign again together.
+/// Draws a wait, so that nodes that failed together do not campaign again together.
 fn between_half_and_all(time: StdDuration) -> StdDuration {
     let drawn = RandomState::new().hash_one(()) >> 32;
     let part = u32::try_from(drawn).unwrap_or(u32::MAX);

@@ -34,7 +34,7 @@ impl Effective {
     /// Returns the settings that a node with these options would run with.
     ///
     /// # Errors
-    /// If it would not run at all.
+    /// If a node with these options would not run.
     pub(crate) fn of(entry: &Entry, sources: &Sources) -> Result<Self, Failure> {
         let entrance = entry.check(sources)?;
         let timers = entrance
@@ -55,7 +55,7 @@ impl Effective {
             };
             Setting { key: key.name.to_owned(), kind: Kind::of(key), value, source }
         };
-        // The source of the settings is no setting, and the output is complete by itself.
+        // `config` names the source of the settings and is not a setting itself. The output is complete without it.
         let settings = keys(&command).iter().filter(|key| key.name != "config").map(setting).collect();
         Ok(Self { settings })
     }
@@ -91,13 +91,13 @@ impl Setting {
     fn json_value(&self, value: &str) -> Value {
         match self.kind {
             Kind::Text => Value::String(value.to_owned()),
-            // Both are JSON as they are; the command line's own check has seen them.
+            // Both are valid JSON as they are written; the command line's own check has accepted them.
             Kind::Number | Kind::Truth => serde_json::from_str(value).unwrap_or(Value::Null),
         }
     }
 }
 
-/// Whether it is, or has, the URL of a store.
+/// Returns whether the value is the URL of a store, or contains one.
 fn may_be_secret(key: &str, text: &str) -> bool {
     match key {
         "store" => true,
@@ -131,7 +131,7 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
         }),
         "split-brain" => by_seniority.then(|| membership::SPLIT_BRAIN.to_owned()),
         "detector" => by_seniority.then(|| membership::missed(timers.miss_count)),
-        // Where a store confirms, the lease is the store's, and the nomination is no slower than another election.
+        // If a store confirms, the lease is the store's, and the nomination takes no longer than in other elections.
         "stable-after" => by_seniority.then(|| match entry.confirm.as_deref() {
             None | Some("quorum") => written(timers.lease),
             Some(_) => written(timers.lease.min(PROMISE)),
@@ -139,7 +139,7 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
         "minimum-members" => by_seniority.then(|| "1".to_owned()),
         "algorithm" => among_peers.then(|| Algorithm::default().to_string()),
         "allow-advisory" => among_peers.then(|| "false".to_owned()),
-        // No other election has one of its own choice.
+        // The other elections offer no choice of the safety.
         "safety" => (among_peers && has_safety).then(|| "lease".to_owned()),
         "priority" => among_peers.then(|| "0".to_owned()),
         "witness" | "json" => Some("false".to_owned()),
@@ -156,12 +156,12 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
         "random-wait-max" => among_peers.then(|| written(timers.random_wait_max)),
         "health-interval" => health.then(|| written(HEALTH_INTERVAL)),
         "health-misses" => health.then(|| HEALTH_MISSES.to_string()),
-        // A default node name is another one in each process.
+        // The default name of a node differs in each process.
         _ => None,
     }
 }
 
-/// A duration as `--lease` reads it, to the nanosecond.
+/// Formats a duration as `--lease` reads it, to the nanosecond.
 pub(super) fn written(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let (unit, name) = if nanos >= 1_000_000_000 { (1_000_000_000, "s") } else { (1_000_000, "ms") };

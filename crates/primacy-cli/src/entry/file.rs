@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::layers::{Given, Key, Source};
 
-/// Reads the settings of a file, and all that is wrong with it, each with its position.
+/// Reads the settings of a file, and returns all errors in it, each with its position.
 pub(super) fn read(path: &Path, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<String>) {
     match text(path) {
         Ok(text) => parse(path, &text, keys),
@@ -28,7 +28,7 @@ pub(super) fn parse(path: &Path, text: &str, keys: &[Key<'_>]) -> (Vec<(String, 
         .collect();
     let mut found = Vec::new();
     for (name, value) in table.get_ref() {
-        // `config` in a file would be a file in a file.
+        // A file of settings cannot name another one.
         let Some(key) = keys.iter().find(|key| key.name == name.get_ref() && key.name != "config") else {
             problems.push(format!("{}: {}", file.place(&name.span()), file.unknown(name.get_ref())));
             continue;

@@ -1,7 +1,7 @@
-//! The source of a setting: the command line, before the environment, before the file, before the default.
+//! The sources of a setting, in the order of precedence: command line, environment, file, default.
 //!
-//! The command line's own definition lists the settings and their values. Values from the environment and the file
-//! are checked by it, piece by piece, and then put into the command line where that has none.
+//! The definition of the command line lists the settings and their values. Values from the environment and from the
+//! file are checked by it one at a time, and are then added to the command line where it has none.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -38,12 +38,12 @@ pub(crate) enum Source {
     File { path: PathBuf, line: usize, column: usize },
 }
 
-/// Why there is nothing to run.
+/// The reason why the verb does not run.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// Help, version, or a wrong command line.
     Clap(clap::Error),
-    /// Wrong settings elsewhere.
+    /// Wrong settings in the environment or the file.
     Failure(Failure),
 }
 
@@ -81,8 +81,8 @@ impl Sources {
         elsewhere.collect()
     }
 
-    /// Returns the failure of settings that are valid each by itself. The command line is wrong only if all of
-    /// them were given there.
+    /// Returns the failure of settings of which each is valid by itself. It is a usage error only if all of them were
+    /// given on the command line.
     pub(crate) fn failure(&self, problems: &[String]) -> Failure {
         let all_here = self.given.values().all(|given| given.source == Source::CommandLine);
         let exit = if all_here { Exit::Usage } else { Exit::Config };
@@ -122,7 +122,7 @@ impl Key<'_> {
     }
 }
 
-/// The settings of a verb; none if it has no `--config`.
+/// Returns the settings of a verb; none if it has no `--config`.
 pub(super) fn keys(verb: &Command) -> Vec<Key<'_>> {
     if !has_file(verb) {
         return Vec::new();
@@ -139,7 +139,7 @@ pub(crate) fn parse<C: Parser>(args: &[OsString]) -> Result<(C, Sources), Stop> 
     let shown = C::command();
     let bare = without_variables(C::command());
     let matches = bare.clone().try_get_matches_from(args).map_err(|error| {
-        // Help names the variables.
+        // The help text names the variables.
         let help = matches!(error.kind(), ErrorKind::DisplayHelp);
         Stop::Clap(if help { shown.clone().try_get_matches_from(args).err().unwrap_or(error) } else { error })
     })?;
@@ -167,7 +167,7 @@ fn verb<'a>(command: &'a Command, matches: &'a ArgMatches) -> (usize, &'a Comman
     (words, command, matches)
 }
 
-/// Gathers the value that is given for each key, and all that is wrong with it.
+/// Gathers the value that is given for each key, and all errors.
 fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
     let (mut sources, mut problems) = (Sources::default(), Vec::new());
     for key in keys {
@@ -196,8 +196,8 @@ fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
     (sources, problems)
 }
 
-/// Returns whether the variable was set for a job that `primacy` runs, and so is no setting of a `primacy` in
-/// that job.
+/// Returns whether `primacy` sets this variable for its jobs. Such a variable is not a setting of a `primacy` that the
+/// job runs.
 fn is_told_to_job(variable: &OsStr) -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     variable == "PRIMACY_ELECTION" && ["PRIMACY_TERM", "PRIMACY_TOKEN", "PRIMACY_ID"].into_iter().any(is_set)
@@ -218,7 +218,8 @@ fn without_variable(arg: Arg) -> Arg {
     arg.env(Resettable::<clap::builder::OsStr>::Reset)
 }
 
-/// Leaves the variables to [`gather`] where there is a file to go before; the other verbs' are clap's affair.
+/// Removes clap's own handling of the variables from verbs with a file: [`gather`] reads them there. For the other
+/// verbs clap reads them.
 fn without_variables(command: Command) -> Command {
     let reset = if has_file(&command) { without_variable } else { without_empty_variable };
     command.mut_args(reset).mut_subcommands(without_variables)

@@ -1,4 +1,4 @@
-//! The place where an election is held, and entering it there.
+//! The location where an election is held, and entering it there.
 
 use std::env;
 use std::fs;
@@ -26,11 +26,11 @@ use crate::leftovers::NodeMark;
 use crate::report::{Event, Reporter};
 use crate::stop_record;
 
-/// The place of the election: a store, a file, or peers.
+/// The location of the election: a store, a file, or peers.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum ElectionLocation {
-    /// In a store. The directory, if there is one, has the operator's commands and the control socket; `asked_for`
-    /// says whether it was named, and is not merely the default.
+    /// In a store. The state directory, if there is one, holds the operator's orders and the control socket;
+    /// `asked_for` is true if the operator named it, and false for the default.
     Store { url: String, dir: Option<PathBuf>, asked_for: bool },
     /// In a file of this user on this machine.
     Local(PathBuf),
@@ -38,7 +38,7 @@ pub(crate) enum ElectionLocation {
     Peers(Peers, PathBuf),
 }
 
-/// A URL may have a password.
+/// Hides the URL, which may have a password.
 impl std::fmt::Debug for ElectionLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -49,7 +49,7 @@ impl std::fmt::Debug for ElectionLocation {
     }
 }
 
-/// Whether the directory cannot be this node's, so that nothing of it can have been kept there.
+/// Returns whether the directory cannot belong to this node, so that the node cannot have kept anything in it.
 fn is_not_ours(error: &DiskError) -> bool {
     let no_directory = |source: &io::Error| source.kind() == io::ErrorKind::NotADirectory;
     matches!(error, DiskError::Forbidden { .. })
@@ -57,7 +57,7 @@ fn is_not_ours(error: &DiskError) -> bool {
 }
 
 impl ElectionLocation {
-    /// Finds it. Nothing is made yet.
+    /// Finds the location. Creates nothing yet.
     pub(super) fn find(entry: &Entry, election: &str, sources: &Sources) -> Result<Self, Failure> {
         let state_dir = || match &entry.state_dir {
             Some(dir) => Ok(dir.clone()),
@@ -80,8 +80,8 @@ impl ElectionLocation {
         }
     }
 
-    /// Enters the election, and waits for a store that cannot be opened yet. The name of a node that was
-    /// given none ends with its process, and so does all that is kept about it.
+    /// Enters the election, and waits for a store that cannot be opened yet. A node without a configured name has a
+    /// name for this process only, so nothing is kept about it.
     pub(crate) async fn enter(
         &self,
         builder: Builder,
@@ -97,7 +97,7 @@ impl ElectionLocation {
         enter_when_open(self, waiting, enter).await
     }
 
-    /// Tries once; `local` is the store where none was named.
+    /// Tries once; `local` is the store to use if none was configured.
     async fn try_to_enter(
         &self,
         builder: Builder,
@@ -108,8 +108,8 @@ impl ElectionLocation {
         match self {
             Self::Store { url, dir: Some(dir), asked_for } if named => {
                 match builder.clone().state_dir(dir).connect(url).await {
-                    // It works without, as it does where there is no default directory at all. But where a directory
-                    // that is there cannot be read, what was kept in it counts.
+                    // The election works without a state directory. But if a default directory exists and cannot be
+                    // read, it may hold a cordon of this node, and so this is an error.
                     Err(ConnectError::Disk(error)) if !asked_for && is_not_ours(&error) => {
                         let message = format!(
                             "what the operator says of this node is not kept, and is not known from before: {error}"
@@ -129,7 +129,8 @@ impl ElectionLocation {
         }
     }
 
-    /// Where the operator's verbs find this node: in its state directory, or in the default one.
+    /// Opens the control socket, by which the operator's verbs reach this node: in its state directory, or in the
+    /// default one.
     pub(crate) fn bind_control(
         &self,
         election: &str,
@@ -143,7 +144,7 @@ impl ElectionLocation {
                 let server = control::Server::bind(dir, election, node)?;
                 return Ok(Some(server.ending_with_its_directory()));
             }
-            // Elections over a store work without a state directory, and have to go on doing so.
+            // Elections over a store work without a state directory, so a missing one is only a warning.
             Self::Store { dir: None, .. } => {
                 Err(Failure::new(Exit::Config, ConfigError::NoStateDirectory.to_string()))
             }
@@ -160,8 +161,8 @@ impl ElectionLocation {
         }
     }
 
-    /// Returns the file with the stop command that is still to be run. A node that was given no name has
-    /// none: no later process is the same node. Nor has one whose default state directory cannot be used.
+    /// Returns the file for the record of a stop command that is still to be run. A node without a configured name has
+    /// none, since no later process is the same node; nor has a node whose default state directory cannot be used.
     pub(crate) fn stop_record(&self, mark: &NodeMark, named: bool) -> Option<PathBuf> {
         let dir = match self {
             Self::Peers(_, dir) => dir,
@@ -176,14 +177,14 @@ impl ElectionLocation {
         Some(dir.join(mark.file_name(stop_record::SUFFIX)))
     }
 
-    /// Returns the mark by which the processes that this node has started are recognised. It goes by the state
-    /// directory, as all other records of a node do: by a number that was drawn for it, which stays the same
-    /// however the directory is named, wherever it is moved, and however the URL of a store is written. Where
-    /// there is no such directory, the mark is of this process, and no later one knows it.
+    /// Returns the mark by which the processes that this node has started are recognised. It is made from a random
+    /// secret in the state directory, so it stays the same however the directory is named, wherever it is moved, and
+    /// however the URL of a store is written. Without a usable directory, the mark is of this process only, and no
+    /// later process knows it.
     ///
     /// # Errors
-    /// [`Exit::State`] for a node that is known by its name, where the secret is in a directory that may be used and cannot be read, or
-    /// cannot be kept though a stop command is to be put on record by it.
+    /// [`Exit::State`] for a node with a configured name, if its state directory may be used, and the secret in it
+    /// cannot be read, or cannot be written although the record of a stop command needs it.
     pub(crate) fn mark(&self, election: &str, node: NodeId, records: Records) -> Result<NodeMark, Failure> {
         let dir = match self {
             Self::Store { dir, .. } => dir.as_deref(),
@@ -212,7 +213,7 @@ impl ElectionLocation {
     }
 }
 
-/// The need of a node for records that a later process finds.
+/// The reasons why a node needs records that a later process can find.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Records {
     /// It was given a name, so a later process can be the same node.
@@ -221,13 +222,13 @@ pub(crate) struct Records {
     pub(crate) stops: bool,
 }
 
-/// The URL itself that this setting gives, wherever it comes from. That it names a store has been checked.
+/// Returns the URL of the store that this setting gives, with `env:NAME` resolved, after a check of its scheme.
 pub(crate) fn resolve_url(key: &str, url: &str, sources: &Sources) -> Result<String, Failure> {
     let source = sources.of(key).map(|given| &given.source);
     of_a_store(resolve(key, "", url, source)?, &sources.describe(key))
 }
 
-/// The same of a resource on the command line, which may be an HTTP service too.
+/// Does the same for a resource on the command line, which may also be an HTTP service.
 pub(crate) fn resolve_resource(url: &str) -> Result<String, Failure> {
     let url = resolve("resource", "", url, None)?;
     if url.starts_with("http://") || url.starts_with("https://") {
@@ -236,7 +237,7 @@ pub(crate) fn resolve_resource(url: &str) -> Result<String, Failure> {
     of_a_store(url, "--resource")
 }
 
-/// The same of a policy `lease:URL`, which a variable may have as a whole.
+/// Does the same for the policy `lease:URL`. If a variable has the whole policy, `variable` is its name.
 pub(super) fn resolve_policy(
     url: &str,
     variable: Option<&str>,
@@ -281,7 +282,7 @@ fn resolve(key: &str, before: &str, url: &str, source: Option<&Source>) -> Resul
     Ok(url.to_owned())
 }
 
-/// The URL, with the group that its files are shared with.
+/// Adds to the URL the group that the store's files are shared with.
 fn shared_with(url: String, group: Option<&str>, sources: &Sources) -> Result<String, Failure> {
     let Some(group) = group else { return Ok(url) };
     if url.starts_with("sqlite:") || url.starts_with("file:") {
@@ -292,7 +293,8 @@ fn shared_with(url: String, group: Option<&str>, sources: &Sources) -> Result<St
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Every candidate of `run` is a process of its own, and must see what the others see.
+/// Refuses a store within one process: every candidate of `run` is a process of its own, and all must see the same
+/// store.
 pub(crate) fn between_processes(url: String) -> Result<String, Failure> {
     if url.starts_with("memory:") || url.starts_with("memory-sessions:") {
         let message = "memory: and memory-sessions: are within one process, and each `primacy run` is one of its own: all of them would \
@@ -302,8 +304,8 @@ pub(crate) fn between_processes(url: String) -> Result<String, Failure> {
     Ok(url)
 }
 
-/// Returns the store of nodes that name none: a file of this user on this machine. Each election has its own, since
-/// only the first record of a new file has nothing to wait for.
+/// Returns the store of nodes that configure none: a file of this user on this machine. Each election has its own file,
+/// since only the creator of the first record in a new file can lead without a wait.
 fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| {
@@ -363,7 +365,7 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
 mod tests {
     use super::*;
 
-    /// The leftovers of an earlier run are looked for by the mark.
+    /// An earlier run's leftovers are found by the mark.
     #[test]
     fn a_node_has_one_mark_however_its_directory_is_named_and_wherever_it_is_moved() {
         let dir = env::temp_dir().join(format!("primacy-mark-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The number that is drawn for a state directory, by which marks in environments name it.
+//! The random secret of a state directory, from which the mark in the environment of the node's processes is made.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use primacy::stores::ownership::{check_state_dir, close_to_others, open_in_state_dir};
 
-/// The file, which only its owner may read.
+/// The file's name. Only its owner may read the file.
 pub(super) const FILE: &str = "mark-secret";
 
 /// The length of the secret in bytes.
@@ -22,10 +22,10 @@ pub(super) fn draw() -> Secret {
     secret
 }
 
-/// That of a directory, which is made with it if need be.
+/// Returns the secret of a directory. Creates the directory and the secret if they do not exist.
 ///
 /// # Errors
-/// The error of the system; also if something else has the file's name.
+/// The error of the system; also if something other than a secret has the file's name.
 pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
     check_state_dir(dir).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
     let path = dir.join(FILE);
@@ -36,7 +36,7 @@ pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let secret = draw();
     let new = dir.join(format!("{FILE}.{}", std::process::id()));
-    // A process of the same number may have left one; a link that has its name is not followed.
+    // A process with the same number may have left this file. If the name is a link, the link is removed, not followed.
     let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let made =

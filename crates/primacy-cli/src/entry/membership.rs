@@ -106,15 +106,15 @@ impl Membership {
         ]
     }
 
-    /// Returns the variable that has the whole policy, if one has: other users cannot read its value.
+    /// Returns the name of the variable, if a variable has the whole policy: other users cannot read its value.
     pub(super) fn split_brain_variable(&self) -> Option<&str> {
         self.split_brain.as_deref().and_then(variable)
     }
 
-    /// The same for the library, the URL of a store as it was given.
+    /// Converts the settings to the library's options. The URL of a store is passed on as it was given.
     ///
     /// # Errors
-    /// If the policy is unknown. Its value is not in the text.
+    /// If the policy is unknown. The error does not contain its value.
     pub(super) fn options(&self) -> Result<SeniorityOptions, String> {
         let split_brain = self.split_brain.as_deref().map_or(Ok(SplitBrain::default()), policy)?;
         let minimum = self.minimum_members.map(|minimum| usize::try_from(minimum).unwrap_or(usize::MAX));
@@ -131,12 +131,12 @@ impl Membership {
     }
 }
 
-/// The variable that has the whole policy, if one has.
+/// Returns the name of the variable, if a variable has the whole policy.
 fn variable(split_brain: &str) -> Option<&str> {
     split_brain.strip_prefix("env:")
 }
 
-/// Returns the policy of this text, or of a variable of the environment.
+/// Reads the policy from this text, or from the variable that it names.
 fn policy(text: &str) -> Result<SplitBrain, String> {
     if let Some(name) = variable(text) {
         let found = std::env::var(name);
@@ -163,15 +163,15 @@ fn policy_of(text: &str) -> Result<SplitBrain, String> {
     }
 }
 
-/// Whether the text names a store, so that there may be a secret in it.
+/// Returns whether the text names a store, and so may contain a secret.
 pub(super) fn names_store(split_brain: &str) -> bool {
     split_brain.starts_with("lease:")
 }
 
-/// The policy where nothing is given, as it is read.
+/// The default policy, as the setting is written.
 pub(super) const SPLIT_BRAIN: &str = "keep-majority";
 
-/// `missed:4`, `deadline:2s` or `phi-accrual:8,1s,100ms`.
+/// Parses `missed:4`, `deadline:2s` or `phi-accrual:8,1s,100ms`.
 fn parse_detector(text: &str) -> Result<Detection, String> {
     let wrong = || {
         format!(
@@ -195,14 +195,14 @@ fn parse_detector(text: &str) -> Result<Detection, String> {
     }
 }
 
-/// `8`, or `8.5`.
+/// Parses `8` or `8.5` to a number of tenths.
 fn tenths(text: &str) -> Option<u32> {
     let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (digits(whole) && digits(tenth) && tenth.len() == 1).then(|| format!("{whole}{tenth}").parse().ok())?
 }
 
-/// The detector that counts missed heartbeats, as it is read.
+/// Formats the setting of the detector that counts missed heartbeats.
 pub(super) fn missed(count: u32) -> String {
     format!("missed:{count}")
 }

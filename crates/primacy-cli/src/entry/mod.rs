@@ -210,19 +210,19 @@ pub(crate) struct Entry {
     pub(crate) json: Option<bool>,
 }
 
-/// The settings, found to fit together.
+/// The settings, after the check that they fit together.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     pub(crate) election: String,
     pub(crate) node: NodeId,
     pub(crate) place: ElectionLocation,
     pub(crate) builder: Builder,
-    /// The watchdog that resets the machine where the work is not ended in time.
+    /// The watchdog that resets the machine if the work has not ended in time.
     pub(crate) watchdog: Option<WatchdogSpec>,
 }
 
 impl Entrance {
-    /// Checks the surroundings without entering, for errors of the settings that would show then.
+    /// Checks, without entering, for errors in the settings of the peers that would otherwise show on entering.
     pub(crate) fn look(&self, sources: &Sources) -> Result<(), Failure> {
         let ElectionLocation::Peers(peers, _) = &self.place else { return Ok(()) };
         self.builder.check_peers(peers).map_err(|errors| {
@@ -236,7 +236,7 @@ impl Entrance {
 }
 
 impl Entry {
-    /// Checks for all errors that can be known before anything is begun.
+    /// Checks for all errors that can be found before anything is started.
     pub(crate) fn check(&self, sources: &Sources) -> Result<Entrance, Failure> {
         let mut problems = self.contradictions(sources);
         let Some(election) = self.election.clone() else {
@@ -371,7 +371,7 @@ impl Entry {
         problems
     }
 
-    /// The same, of what is for an election by seniority.
+    /// Returns the contradictions between settings of an election by seniority.
     fn contradictions_of_members(&self, sources: &Sources) -> Vec<String> {
         let by = self.algorithm.unwrap_or_default();
         if by == Algorithm::Seniority {
@@ -392,7 +392,7 @@ impl Entry {
         given.map(meaningless).collect()
     }
 
-    /// The same, of what is run beside the election.
+    /// Returns the contradictions between settings of the work beside the election.
     fn contradictions_of_work(&self, sources: &Sources) -> Vec<String> {
         let mut problems = Vec::new();
         let of = |key: &str| sources.describe(key);
@@ -449,7 +449,7 @@ impl Entry {
         })
     }
 
-    /// Returns the confirmation; the URL of a store as it was given.
+    /// Returns the confirmation. The URL of a store is passed on as it was given.
     fn confirm(&self) -> Option<Confirm> {
         self.confirm.as_ref().map(|by| match by.as_str() {
             "quorum" => Confirm::Quorum,
@@ -539,7 +539,7 @@ fn parse_algorithm(name: &str) -> Result<Algorithm, String> {
     name.parse().map_err(|error: NoAlgorithm| error.to_string())
 }
 
-/// `1%` or `500ppm`.
+/// Parses `1%` or `500ppm`.
 fn parse_drift(text: &str) -> Result<Drift, String> {
     let wrong = || format!("write a rate as in 1%, 0.05% or 500ppm; not {text:?}");
     if let Some(ppm) = text.strip_suffix("ppm") {
@@ -547,13 +547,13 @@ fn parse_drift(text: &str) -> Result<Drift, String> {
     }
     let percent = text.strip_suffix('%').ok_or_else(wrong)?;
     let (whole, part) = percent.split_once('.').unwrap_or((percent, ""));
-    // A hundredth of a hundredth of a hundredth: four digits of a per cent are parts per million.
+    // Four digits of a per cent are parts per million.
     let digits: String = format!("{whole}{part:0<4}");
     let plain = part.len() <= 4 && !whole.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok()).flatten().map(Drift::from_ppm).ok_or_else(wrong)
 }
 
-/// An address to listen on; a port alone means the loopback interface.
+/// Parses an address to listen on; a port alone means the loopback interface.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse::<u16>() {

@@ -1,5 +1,5 @@
-//! Entering an election whose store cannot be opened yet: the node waits with back-off and says so, for as
-//! long as that may pass by itself, and ends where only an operator can mend it.
+//! Entering an election whose store cannot be opened yet: the node retries with back-off and reports it, as long as the
+//! failure may pass by itself. It ends if only an operator can mend the failure.
 
 use std::time::Duration;
 
@@ -27,15 +27,15 @@ pub(crate) enum Opening {
     Asked(i32),
 }
 
-/// The wait of a node for its store: its bound, and the places that it is reported to.
+/// The wait of a node for its store: its bound, and where it is reported.
 pub(crate) struct StoreWait<'a> {
     pub(crate) wait: Wait,
     pub(crate) control: Option<&'a Server>,
     pub(crate) reporter: &'a Reporter,
 }
 
-/// Enters by `enter`, again and again while that fails for a reason that may pass, as long as `wait` says. Meanwhile the operator's
-/// verbs are answered with that reason.
+/// Calls `enter` until it succeeds. Gives up on a failure that does not pass by itself, or when the time of `wait` is
+/// over. Meanwhile the control socket answers with the reason.
 pub(crate) async fn enter_when_open<F>(
     place: &ElectionLocation,
     waiting: &StoreWait<'_>,
@@ -75,7 +75,7 @@ where
         if !may_pass || until.is_some_and(|until| Instant::now() >= until) {
             return Err(failure(&error));
         }
-        // From now on a signal ends the waiting, also in a container, where it would be ignored otherwise.
+        // From now on a signal ends the wait. In a container it would be ignored otherwise.
         let signals = match &mut signals {
             Some(signals) => signals,
             none => none.insert(Signals::listen()?),
@@ -108,8 +108,9 @@ fn asked(signal: i32) -> Opening {
 }
 
 impl ElectionLocation {
-    /// Returns whether a store that cannot be opened now may be there later by itself. One on a disk of this machine is there, or its path
-    /// is wrong, or the disk is full or fails: that is for an operator; unless this machine is only short of something.
+    /// Returns whether a store that cannot be opened now may appear later by itself. A store on a disk of this machine
+    /// does not: its path is wrong, or the disk is full or fails, and an operator must act. A shortage of this machine
+    /// is checked elsewhere.
     fn may_appear(&self) -> bool {
         match self {
             Self::Store { url, .. } => !url.starts_with("sqlite:") && !url.starts_with("file:"),

@@ -1,4 +1,4 @@
-//! The settings of a node that keeps metadata with the others, and serves clients.
+//! The settings of a node that replicates metadata with the other nodes, and serves clients.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ impl Serving {
         }
     }
 
-    /// Each setting, and whether it is given.
+    /// Returns each setting's name, and whether the setting is given.
     pub(super) fn given(&self) -> [(&'static str, bool); 8] {
         [
             ("metadata", self.metadata.is_some()),
@@ -100,7 +100,8 @@ impl Serving {
     }
 }
 
-/// Parses an address that can be reached: a host and a port, and no address that stands for all of a machine.
+/// Parses an address at which clients reach the node: a host and a port. An address that means all interfaces of a
+/// machine is refused.
 fn parse_reached(text: &str) -> Result<String, String> {
     let is_reached = host_and_port(text).is_some_and(|(host, _)| {
         let bare = host.trim_start_matches('[').trim_end_matches(']');

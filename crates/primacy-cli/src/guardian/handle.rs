@@ -1,4 +1,4 @@
-//! The supervisor's end: starting a guardian, talking to it, and knowing at once when it is gone.
+//! The supervisor's side: starting a guardian, exchanging messages with it, and noticing its end at once.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,16 +21,16 @@ pub(crate) struct Guardian {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
     stream: AsyncFd<OwnedFd>,
-    /// It has closed its end.
+    /// The guardian has closed its end of the socket.
     closed: bool,
     heard: Vec<u8>,
     unsent: Vec<u8>,
-    /// The newest extension that was not written yet. A guardian that is paused for long reads nothing, and of
-    /// all the extensions that come meanwhile only the last one matters.
+    /// The newest extension that was not written yet. A guardian that is paused for long reads nothing, and of several
+    /// extensions only the last one matters.
     extension: Option<GuardianCommand>,
 }
 
-/// The time that a guardian may take to end when there is nothing left to do.
+/// The time that a guardian may take to end when it has nothing left to do.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 /// A notice from a guardian.
@@ -42,7 +42,7 @@ pub(crate) enum Notice {
     Died,
 }
 
-/// Whether a write can go on.
+/// The state of the outgoing messages after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Done,
@@ -54,22 +54,23 @@ impl Guardian {
     pub(crate) fn start(config: &GuardianConfig, job: Option<&Program>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        // This very program, also when its file has been replaced or removed since.
+        // Executes this program itself, even if its file has been replaced or removed since.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("primacy").arg("guardian").arg(theirs.as_raw_fd().to_string());
         if let Some(job) = job {
             command.arg(&job.file).args(&job.args);
         }
         command.env(crate::leftovers::GUARDIAN_MARK, &config.mark);
-        // The job has the guardian's environment, and these are this process's own.
+        // The job inherits the guardian's environment, and these variables are for this process only.
         crate::variables::take_from(&mut command);
-        // Passed on over `exec`. Nothing else is started by this process in between.
+        // The guardian inherits this descriptor over `exec`. This process starts nothing else in between.
         rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
         let child = command.spawn();
         drop(theirs);
         let pid = Pid::from_child(&child?);
         Self::of_process(pid, ours, config).inspect_err(|_| {
-            // Where it cannot be watched, it must not stay. It is still ours to signal: it has not been reaped yet.
+            // A guardian that cannot be watched must not stay. Its process number is still valid, since it has not been
+            // reaped.
             let _ = kill_process(pid, Signal::KILL);
         })
     }
@@ -89,12 +90,12 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// Its process.
+    /// Returns the guardian's process.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Sends it a command; it reads it now, or when it can read again.
+    /// Sends a command. A guardian that does not read now reads it later.
     pub(crate) fn tell(&mut self, command: GuardianCommand) {
         if matches!(command, GuardianCommand::Extend { .. }) {
             self.extension = Some(command);
@@ -111,7 +112,7 @@ impl Guardian {
         }
     }
 
-    /// Writes as much as it can without waiting, and returns whether all is written.
+    /// Writes as much as possible without waiting, and returns whether all is written.
     fn flush(&mut self) -> Flow {
         loop {
             if self.unsent.is_empty() {
@@ -123,7 +124,7 @@ impl Guardian {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return Flow::Blocked,
                 Err(_) => {
-                    // It is gone, which its pidfd shows, and nothing will read this.
+                    // The guardian is gone, as its pidfd shows, and never reads this.
                     self.unsent.clear();
                     self.extension = None;
                     return Flow::Done;
@@ -132,7 +133,7 @@ impl Guardian {
         }
     }
 
-    /// Reads what there is.
+    /// Reads all that is available.
     fn read(&mut self) {
         let mut bytes = [0; 4096];
         while !self.closed {
@@ -140,14 +141,13 @@ impl Guardian {
                 Ok(count) if count > 0 => self.heard.extend_from_slice(&bytes[..count]),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return,
-                // It closes its end only by dying; its process goes a little later.
+                // The guardian closes its end only by dying. Its process ends a little later.
                 Ok(_) | Err(_) => self.closed = true,
             }
         }
     }
 
-    /// Waits for its next report, and for its end. All its reports come before its end. May be cancelled, and
-    /// nothing is lost.
+    /// Waits for the guardian's next report, or its end. All its reports come before its end. Cancelling loses nothing.
     pub(crate) async fn next(&mut self) -> Notice {
         let mut dead = false;
         loop {
@@ -168,7 +168,7 @@ impl Guardian {
         }
     }
 
-    /// Returns whether it has reported something that [`next`](Self::next) has not returned yet.
+    /// Returns whether the guardian has sent a report that [`next`](Self::next) has not returned yet.
     pub(crate) fn has_told(&mut self) -> bool {
         self.read();
         self.heard.contains(&b'\n')
@@ -178,7 +178,7 @@ impl Guardian {
         loop {
             let end = self.heard.iter().position(|&byte| byte == b'\n')?;
             let line: Vec<u8> = self.heard.drain(..=end).collect();
-            // Both ends are the same program; a line that cannot be read is no report.
+            // Both ends are the same program, so an unreadable line is dropped.
             match serde_json::from_slice(&line) {
                 Ok(report) => return Some(report),
                 Err(error) => tracing::warn!(%error, "the guardian said something that is not understood"),
@@ -186,12 +186,12 @@ impl Guardian {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the guardian's end.
     pub(crate) async fn died(&self) {
         let _ = self.pidfd.readable().await;
     }
 
-    /// Lets it end, at the end of the supervisor, and gives it a moment for that: it shares the job's standard
+    /// Asks the guardian to end at the end of the supervisor, and waits a moment for it: it shares the job's standard
     /// output, whose reader waits until all writers have closed it.
     pub(crate) async fn take_leave(&mut self) {
         self.tell(GuardianCommand::Leave);
@@ -202,15 +202,15 @@ impl Guardian {
         }
     }
 
-    /// Kills it. Its descendants are then this process's.
+    /// Kills the guardian. Its descendants are then handed to this process.
     pub(crate) fn kill(&self) {
-        // It may be dead already, which is what is wanted.
+        // The guardian may be dead already.
         let _ = pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
     }
 }
 
-/// Waits until a descriptor has become readable or writable since the last time that this was waited for. The
-/// caller reads or writes as much as can be, before the next time.
+/// Waits until a descriptor has become readable or writable since the last such wait. The caller then reads or writes
+/// until that would block.
 async fn becomes(fd: &AsyncFd<OwnedFd>, interest: Interest) {
     match fd.ready(interest).await {
         Ok(mut ready) => ready.clear_ready(),

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use crate::cgroup::{self, Cgroup};
 
-/// The program to run with its arguments; the first of them is the name under which the program sees itself.
+/// The program to run with its arguments. The first argument is the program's own name (`argv[0]`).
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     /// The file to execute.
@@ -21,10 +21,10 @@ pub(crate) struct Program {
     pub(crate) args: Vec<OsString>,
 }
 
-/// The variable with the shell command of a hook or a check, which every user could read in an argument.
+/// The variable with the shell command of a hook or a check. It is no argument, since every user can read arguments.
 pub(crate) const SCRIPT: &str = "PRIMACY_SCRIPT";
 
-/// Runs what is in that variable, without it.
+/// Runs the shell command in that variable, after removing the variable.
 pub(crate) const RUN_SCRIPT: &str = r#"eval "unset PRIMACY_SCRIPT; $PRIMACY_SCRIPT""#;
 
 impl Program {
@@ -34,7 +34,7 @@ impl Program {
     }
 }
 
-/// Starts `program` in a process group of its own, and in this control group, unless it is `too_late` when it would begin.
+/// Starts `program` in a process group of its own and in this control group. Fails if it would start after `too_late`.
 ///
 /// The process dies with the thread that starts it, so this is for the guardian's only thread.
 ///
@@ -55,7 +55,8 @@ pub(crate) fn start(
     }
     command
         .env_remove(crate::leftovers::GUARDIAN_MARK)
-        // The job of another primacy may have started this one, and an advisory leader has none to put in its place.
+        // This guardian may itself run in the job of another `primacy`, whose token the job must not inherit. An
+        // advisory leader has no token to replace it.
         .env_remove(TOKEN)
         .envs(env.iter().map(|(name, value)| (name, value)))
         .process_group(0);
@@ -66,11 +67,11 @@ pub(crate) fn start(
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
         }
         if let Some(niceness) = niceness {
-            // To be nicer is always allowed, and it was its own before.
+            // Raising the niceness is always allowed, and this was the guardian's own value before.
             let _ = setpriority_process(None, niceness);
         }
         if let Some(entrance) = &entrance {
-            // Outside of it, this process is found in the process table, as where there is no group.
+            // If this fails, the process is found in the process table, as on machines without a control group.
             let _ = rustix::io::write(entrance, cgroup::ENTER);
         }
         // The machine may have been suspended since the guardian looked at its clock.

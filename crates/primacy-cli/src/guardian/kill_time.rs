@@ -1,14 +1,15 @@
-//! The time that it takes to kill a job whose processes must be searched for, as it was measured while the job runs: a job of many
-//! processes is killed earlier than others, so that all are gone by the end of the lead.
+//! The time that it takes to kill a job whose processes must be searched for, measured while the job runs. A job of
+//! many processes is killed earlier than others, so that all are gone by the end of the lead.
 
 use primacy::core::{Duration, Instant};
 
-/// When the first measurement is due, after the start of the job; each further pause is twice as long. Jobs grow most at first.
+/// The time from the start of the job to the first measurement; each further pause is twice as long. Jobs grow most at
+/// first.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The most that is allowed for it, as a part of what a lead lasts without renewal. A leader that is healthy is renewed before that.
+/// The largest part of `granted` that killing may take, as a divisor. A healthy leader renews before that part begins.
 const PARTS: u64 = 2;
-/// Processes that end want the processors, too.
+/// The factor from finding processes to killing them: processes that end need the processors, too.
 const TIMES_AS_LONG: u64 = 2;
 
 /// The longest time that was measured for one job, and when to measure again.
@@ -20,7 +21,7 @@ pub(super) struct KillTime {
 }
 
 impl KillTime {
-    /// The job starts.
+    /// Starts measuring, when the job starts.
     pub(super) fn begin(&mut self, now: Instant) {
         *self =
             Self { longest: Duration::ZERO, measure_at: Some(now.after(FIRST_PAUSE)), pause: FIRST_PAUSE };
@@ -30,14 +31,14 @@ impl KillTime {
         self.measure_at
     }
 
-    /// The longest time that one measurement may take of a lead that lasts for `granted`. More would change nothing.
+    /// Returns the longest time that one measurement may take in a lead that lasts for `granted` without renewal. A
+    /// longer one would change nothing.
     pub(super) fn longest_search(granted: Duration) -> Duration {
         granted.divided_by(PARTS * TIMES_AS_LONG)
     }
 
-    /// All processes were found within this time. Returns the time that it may take to kill them, if that is
-    /// to be reported: it takes a good part of the margin, and half as long again as what was measured
-    /// before.
+    /// Takes in a measurement: all processes were found within the time `found`. Returns the time that killing them may
+    /// take, if it is to be reported: if it exceeds half of the margin, and is one and a half times the longest before.
     pub(super) fn on_measured(
         &mut self,
         now: Instant,
@@ -52,12 +53,13 @@ impl KillTime {
         is_news.then_some(takes)
     }
 
-    /// Measures no more: the job is being ended.
+    /// Stops measuring, when the job is being ended.
     pub(super) fn end_measuring(&mut self) {
         self.measure_at = None;
     }
 
-    /// When to kill the job, at the latest, in a lead that ends then and lasts for `granted` without renewal.
+    /// Returns the latest time to kill the job, in a lead that ends at `valid_until` and lasts for `granted` without
+    /// renewal.
     pub(super) fn kill_by(&self, valid_until: Instant, granted: Duration) -> Instant {
         valid_until.before(self.longest.min(granted.divided_by(PARTS)))
     }
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(time.kill_by(at(10_000), lease), at(10_000));
         time.on_measured(at(1_000), Duration::from_millis(600), MARGIN);
         assert_eq!(time.kill_by(at(10_000), lease), at(8_800));
-        // A shorter one that was measured later does not count: the processes may be paused.
+        // A later, shorter measurement does not count: the processes may be paused.
         time.on_measured(at(3_000), Duration::from_millis(1), MARGIN);
         assert_eq!(time.kill_by(at(10_000), lease), at(8_800));
         time.on_measured(at(7_000), KillTime::longest_search(lease), MARGIN);
@@ -146,10 +148,10 @@ mod tests {
         assert_eq!((job_run.stop_at(&config), job_run.job_kill_at(&config)), (at(9_400), at(9_900)));
         job_run.kill_time.on_measured(at(0), Duration::from_millis(200), MARGIN);
         assert_eq!((job_run.stop_at(&config), job_run.job_kill_at(&config)), (at(9_400), at(9_600)));
-        // Longer than margin and drain together.
+        // This is longer than margin and drain together.
         job_run.kill_time.on_measured(at(0), Duration::from_millis(400), MARGIN);
         assert_eq!((job_run.stop_at(&config), job_run.job_kill_at(&config)), (at(9_200), at(9_200)));
-        // The commands that follow have the time that they always have.
+        // The commands that follow the job keep their full time.
         assert_eq!(job_run.kill_at(&config), at(9_900));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct GuardianConfig {
     pub(crate) election: String,
     /// The node, for the job.
     pub(crate) node: String,
-    /// The mark by which a later supervisor recognises what this one left behind.
+    /// The mark by which a later supervisor recognises the processes that this one has left behind.
     pub(crate) mark: String,
     /// The time that the job may take to end by itself, in nanoseconds.
     pub(crate) drain: u64,
@@ -25,9 +25,9 @@ pub(crate) struct GuardianConfig {
     pub(crate) kill_margin: u64,
     /// The time for which a leadership lasts without renewal, in nanoseconds.
     pub(crate) lease: u64,
-    /// A shell command that ends the work of others for the job, when the job is gone.
+    /// A shell command that ends the work of other processes for the job, after the job is gone.
     pub(crate) stop_command: Option<String>,
-    /// The file that has the command on record until it has succeeded.
+    /// The file with the record of that command until it has succeeded.
     pub(crate) stop_record: Option<PathBuf>,
     /// A shell command to run before the job.
     pub(crate) on_elected: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct GuardianConfig {
     pub(crate) on_deposed: Option<String>,
     /// The specification by which other nodes are notified of the supervisor's death.
     pub(crate) death_notice: Option<DeathNoticeSpec>,
-    /// The device that resets the machine where the job is not ended.
+    /// The device that resets the machine if the job has not ended in time.
     pub(crate) watchdog: Option<WatchdogSpec>,
     /// True if warnings are written in JSON.
     pub(crate) json: bool,
@@ -47,17 +47,18 @@ pub(crate) struct GuardianConfig {
 pub(crate) enum GuardianCommand {
     /// This node was elected: start the job.
     Start {
-        /// The number of the leadership, which also names it in all that follows.
+        /// The term of the leadership, by which later messages name it.
         term: u64,
-        /// Whether that is a token, too.
+        /// Whether the term is a fencing token, too.
         fenced: bool,
-        /// Its end, by which everything must be gone.
+        /// The end of the leadership, by which everything must be gone.
         valid_until: u64,
-        /// The time for which it lasts without renewal; the drain and the kill margin are that much shorter
-        /// than for the whole lease.
+        /// The time for which it lasts without renewal. If it is shorter than the lease, the drain and the kill margin
+        /// are shorter in proportion.
         granted: u64,
     },
-    /// The guardian of this leadership has died, and nothing of it is left on this machine: run the commands that follow.
+    /// Run the commands that follow the job: the guardian of this leadership has died, and none of its processes is
+    /// left on this machine.
     Finish {
         /// As in `Start`.
         term: u64,
@@ -68,30 +69,30 @@ pub(crate) enum GuardianCommand {
         /// As there.
         granted: u64,
     },
-    /// The leadership lasts longer.
+    /// The leadership was renewed.
     Extend {
-        /// Which leadership.
+        /// The term of the leadership.
         term: u64,
         /// Its new end.
         valid_until: u64,
-        /// The time for which it lasts without renewal now.
+        /// The time for which it now lasts without renewal.
         granted: u64,
     },
     /// End the job in order: SIGTERM, and after the drain SIGKILL.
     Stop {
-        /// Which leadership.
+        /// The term of the leadership.
         term: u64,
     },
     /// End the job now.
     Kill {
-        /// Which leadership.
+        /// The term of the leadership.
         term: u64,
-        /// Give up a stop command that has not succeeded, too.
+        /// Whether to give up a stop command that has not succeeded, too.
         gives_up: bool,
     },
-    /// Other nodes vote: notify these of the supervisor's death from now on.
+    /// Notify these nodes of the supervisor's death from now on: the voters have changed.
     Reach {
-        /// The [`DeathNoticeSpec`] for that, as JSON; the receiver has no time to take it apart.
+        /// The [`DeathNoticeSpec`] as JSON. The guardian's own thread has no time to parse it.
         death_notice: String,
     },
     /// The supervisor is about to end in order; there is nothing left to guard, and no death to report.
@@ -109,26 +110,26 @@ pub(crate) enum Report {
     },
     /// The job runs.
     Started {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
         /// The job's first process, which leads its group.
         pid: i32,
     },
     /// The job could not be started. `Gone` follows.
     NotStarted {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
         /// Why.
         reason: NotStarted,
     },
-    /// The guardian has taken over a new end of the leadership.
+    /// The guardian has adopted a new end of the leadership.
     Extended {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
-        /// The end that it acts by.
+        /// The end that the guardian now acts by.
         valid_until: u64,
     },
-    /// The job has so many processes that to kill them takes a good part of the kill margin.
+    /// The job has so many processes that killing them takes a large part of the kill margin.
     SlowKill {
         /// The number of processes.
         processes: usize,
@@ -137,52 +138,52 @@ pub(crate) enum Report {
     },
     /// The job was asked to end.
     Stopping {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
         /// Why.
         reason: Stopping,
     },
-    /// The job did not end in time, and all that is left of it is being killed.
+    /// The job did not end in time, and all its remaining processes are being killed.
     Killing {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
     },
     /// The job's first process has ended.
     Exited {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
         /// The process's exit code or signal.
         ended: Ended,
     },
     /// A hook has ended.
     HookEnded {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
         /// Which hook.
         hook: Hook,
         /// The process's exit code or signal.
         ended: Ended,
     },
-    /// The job is gone with all its descendants, and one of the commands that follow it has begun.
+    /// The job is gone with all its descendants, and a command that follows it has begun.
     Parting {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
     },
-    /// The stop command has failed, or could not be started; it is run again.
+    /// The stop command has failed, or could not be started; it will be run again.
     StopFailed {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
         /// The number of its failures.
         failures: u32,
-        /// When it is run again, in nanoseconds from now.
+        /// The time until it is run again, in nanoseconds.
         pause: u64,
     },
-    /// The job is gone with all its descendants, and so are the commands that follow it.
+    /// The job is gone with all its descendants, and the commands that follow it have ended.
     Gone {
-        /// Of which leadership.
+        /// The term of the leadership.
         term: u64,
-        /// True if the stop command, if there is one, was given up before it has succeeded: the work of
-        /// others for the job may go on.
+        /// True if there is a stop command and it was given up before it succeeded: the work of other processes for the
+        /// job may go on.
         stop_failed: bool,
     },
 }
@@ -207,11 +208,11 @@ pub(crate) enum NotStarted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stopping {
-    /// The supervisor's order.
+    /// The supervisor's command.
     Asked,
     /// The leadership ends soon and was not renewed.
     Deadline,
-    /// The job's first process has ended, and these are what it left behind.
+    /// The job's first process has ended, and has left these descendants behind.
     Leftovers,
     /// The watchdog cannot guard the leadership any more, for this reason.
     Watchdog(String),

@@ -7,13 +7,13 @@
 //! job dies with the guardian (parent-death signal), and then its descendants are handed to the supervisor,
 //! which is a subreaper too.
 //!
-//! When the supervisor is dead, and *after that* nothing of the job is left, the guardian notifies the others;
-//! in that order, for a process that is alive may still start something.
+//! When the supervisor is dead, and *after that* no process of the job is left, the guardian notifies the other nodes;
+//! in this order, since a live supervisor could still start processes.
 //!
 //! One thread does all this, since the parent-death signal follows the thread; the threads that keep the connections to
-//! the peers start nothing. There is no runtime, since it should stay small. On waking it always reads its orders
-//! before it looks at the time: a guardian that was itself paused must not kill a job whose leadership was extended
-//! meanwhile.
+//! the peers start nothing. There is no async runtime, since the guardian should stay small. On waking it always reads
+//! its commands before it looks at the time: a guardian that was itself paused must not kill a job whose leadership was
+//! extended meanwhile.
 
 pub(crate) mod handle;
 pub(crate) mod job;
@@ -68,34 +68,34 @@ struct JobRun {
     valid_until: Instant,
     /// The time for which the leadership lasts without renewal.
     granted: Duration,
-    /// The most that was left of it when it was granted or renewed: a store may give shorter sessions than
-    /// were requested.
+    /// The longest time that was left of it when it was granted or renewed: a store may give shorter sessions than were
+    /// requested.
     longest_left: Duration,
-    /// Nothing is started before the lead is renewed.
+    /// True if nothing is started before the lead has been renewed.
     awaits_renewal: bool,
     stage: JobState,
-    /// The time that it takes to kill all that was started, where it has to be searched for.
+    /// The time that killing all started processes takes, if they have to be searched for.
     kill_time: KillTime,
-    /// The first process of the job, or the hook, until it was reaped.
+    /// The first process of the job, or the running hook, until it is reaped.
     main: Option<Pid>,
 }
 
 /// The progress of a leadership's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobState {
-    /// To be started when all orders have been read.
+    /// The job is to be started when all commands have been read.
     Due,
     /// The hook that precedes the job is running.
     Preparing,
     /// The job is running.
     Working,
-    /// All were asked to end, and will be killed at this time.
+    /// All processes were asked to end, and will be killed at this time.
     Draining { kill_at: Instant },
     /// The job is gone and the stop command is running; it will be killed at this time.
     StopCommand { kill_at: Instant },
     /// The stop command has failed, nothing runs, and the command is run again at this time.
     StopFailed { retry_at: Instant },
-    /// That has ended and the hook that follows it is running; it will be killed at this time.
+    /// The job and the stop command have ended, and the hook that follows is running; it will be killed at this time.
     Parting { kill_at: Instant },
 }
 
@@ -103,35 +103,35 @@ struct Guardian {
     wire: Wire,
     /// Readable when the supervisor's process is gone; `None` if it was gone before it could be watched.
     supervisor: Option<OwnedFd>,
-    /// A byte comes for every child that ended.
+    /// Receives a byte for every child that has ended.
     child_signals: UnixStream,
     timer: BootTimer,
     config: GuardianConfig,
-    /// The program to run; without one the lead is held for its own sake.
+    /// The program to run; without one, the lead is held and nothing runs.
     job: Option<Program>,
     notifier: Notifier,
-    /// The niceness of the processes that are started, if this process has given up its own.
+    /// The niceness for the processes that are started, if the guardian itself runs at a real-time priority.
     niceness: Option<i32>,
-    /// All that is started is in it; or why there is none.
+    /// The control group of all processes that are started; or the reason why there is none.
     cgroup: Result<Cgroup, String>,
-    /// Armed while anything runs under a lead.
+    /// The watchdog, armed while anything runs under a lead.
     watchdog: Option<Watchdog>,
     /// When to feed it next.
     feed_at: Option<Instant>,
-    /// It cannot be used for the lead as it is, which goes on without it.
+    /// True if the watchdog cannot be used for the present lead, which goes on without it.
     is_unwatched: bool,
-    /// The latest lead was given up because its promises were too short for it. They are known only from the first renewal, so the
-    /// next lead waits for that before it starts anything.
+    /// The latest lead was given up because its promises were too short for the watchdog. The promises are known only
+    /// after the first renewal, so the next lead starts nothing before it.
     was_too_short: bool,
     warnings: Warnings,
     job_run: Option<JobRun>,
-    /// The runs of the latest leadership's stop command. Until one has succeeded, what it was to end may go
-    /// on: no death is reported, and the watchdog stays armed.
+    /// The runs of the latest leadership's stop command. Until one has succeeded, the work that it is to end may go on,
+    /// so no death is reported, and the watchdog stays armed.
     stop: StopAttempts,
-    /// The supervisor is dead, or has closed its end without taking leave.
+    /// The supervisor is dead, or has closed its end without [`GuardianCommand::Leave`].
     supervisor_lost: bool,
     leave_taken: bool,
-    /// When to let go of the memory that only the start, its own or its job's, has needed.
+    /// When to give back the memory that only the start of the guardian or of its job needed.
     settled_at: Option<Instant>,
 }
 
@@ -157,18 +157,18 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let socket: RawFd =
         args.next().and_then(|arg| arg.to_str()?.parse().ok()).filter(|&fd| fd > 2).ok_or_else(invalid)?;
     let job = args.next().map(|file| Program { file, args: args.collect() });
-    // SAFETY: the supervisor made this descriptor for us alone and named it on our command line; it is none of
-    // the standard three, and nothing else in this process, which has just begun, knows it.
+    // SAFETY: the supervisor made this descriptor for this process alone and named it on the command line. It is none
+    // of the standard three, and nothing else in this process, which has just begun, uses it.
     #[allow(unsafe_code)]
-    // A descriptor that comes as a number over `exec` can be taken over in no other way.
+    // A descriptor that is passed as a number over `exec` cannot be taken over in any other way.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
 
-    // A session of its own: what the terminal sends to its processes reaches the supervisor, which ends the job
-    // in order; and a job that reads the terminal is not stopped for it.
+    // A session of its own: the terminal's signals reach the supervisor only, which ends the job in order; and a job
+    // that reads the terminal is not stopped for it.
     setsid()?;
-    // A guardian that is stopped (SIGSTOP) goes on when its supervisor dies, and ends the job in time. If that has died
-    // already, then it is not the parent that is found below.
+    // A guardian that is stopped (SIGSTOP) is continued when its supervisor dies, and ends the job in time. If the
+    // supervisor has died already, the check of the parent below shows it.
     set_parent_process_death_signal(Some(Signal::CONT))?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let child_signals = keep_signals_away()?;
@@ -199,7 +199,8 @@ fn guard_by(
         warnings.warn(&format!("{what}: {error}"));
     }
     let supervisor = Pid::from_raw(config.supervisor).ok_or(io::ErrorKind::InvalidInput)?;
-    // If it has died already, then its number may be another process's by now; but we have another parent.
+    // If the supervisor has died already, its number may belong to another process by now; but then the parent has
+    // changed.
     let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(supervisor));
     let mut guardian = Guardian {
         wire,
@@ -227,7 +228,7 @@ fn guard_by(
     guardian.watch()
 }
 
-/// Turns the end of children into bytes on a socket, and outlives what is meant to end processes.
+/// Turns the end of children into bytes on a socket, and handles the signals that would end this process.
 fn keep_signals_away() -> io::Result<UnixStream> {
     let (ours, handlers) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -238,11 +239,11 @@ fn keep_signals_away() -> io::Result<UnixStream> {
 
 impl Guardian {
     fn watch(&mut self) -> io::Result<()> {
-        // The first orders may have come together with the configuration.
+        // The first commands may have come together with the configuration.
         let mut supervisor_dead = false;
         loop {
-            // Before the orders are read: if this process is paused after that, what was ordered meanwhile is read in
-            // the next turn, before a later time is looked at.
+            // Taken before the commands are read: if this process is paused after that, commands that arrive meanwhile
+            // are read in the next turn, before a later time is looked at.
             let now = clock::now();
             self.take_orders();
             if supervisor_dead || self.wire.closed() {
@@ -278,7 +279,7 @@ impl Guardian {
         }
     }
 
-    /// Waits for anything to happen, and returns whether the supervisor is found dead.
+    /// Waits for an event or the next deadline, and returns whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
         let deadline = self.job_run.as_ref().and_then(|job_run| self.deadline(job_run));
         let others = [self.settled_at, self.measure_at(), self.feed_at].into_iter().flatten();
@@ -289,7 +290,7 @@ impl Guardian {
         }
         let mut polled =
             vec![PollFd::new(&self.child_signals, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
-        // A stream that is known to be lost stays readable for good, and is not polled any more.
+        // A closed stream stays readable for good, so it is not polled any more.
         if !self.wire.closed() {
             polled.push(PollFd::new(self.wire.stream(), wire));
         }
@@ -317,13 +318,13 @@ impl Guardian {
                     self.take_charge(term, fenced, (valid_until, granted), JobState::Due);
                 }
                 GuardianCommand::Finish { term, fenced, valid_until, granted } if self.job_run.is_none() => {
-                    // It has no child, so the commands that follow are next.
+                    // This guardian has no child, so the commands that follow are next.
                     let stage = JobState::Draining { kill_at: Instant::NEVER };
                     self.take_charge(term, fenced, (valid_until, granted), stage);
                     self.take_over_watchdog();
                 }
-                // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
-                // wait for an answer that does not come.
+                // The supervisor waits for `Gone` before the next start, so this is its error. It gets an answer, so
+                // that it does not wait for ever.
                 GuardianCommand::Start { term, .. } | GuardianCommand::Finish { term, .. } => {
                     self.wire.say(&Report::NotStarted { term, reason: NotStarted::TooLate });
                     self.wire.say(&Report::Gone { term, stop_failed: self.stop.is_owed() });
@@ -378,10 +379,10 @@ impl Guardian {
         }
     }
 
-    /// Arms the watchdog before anything is started, and returns whether anything may be.
+    /// Arms the watchdog before anything is started. Fails if nothing may be started.
     fn arm(&mut self) -> Result<(), String> {
         let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return Ok(()) };
-        // Of a lead whose order comes late less is left.
+        // If the command came late, less of the lead is left.
         let left = watchdog::whole_seconds(job_run.reset_by(&self.config).since(clock::now()));
         let seconds =
             job_run.watchdog_seconds(spec, &self.config).and_then(|seconds| match seconds.min(left) {
@@ -405,7 +406,8 @@ impl Guardian {
         }
     }
 
-    /// Has the watchdog's timeout follow the shortest promise that the lead rests on, which may be another one with each renewal.
+    /// Adapts the watchdog's timeout to the shortest promise that the lead rests on, which may change with each
+    /// renewal.
     fn fit_watchdog(&mut self) {
         let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return };
         let seconds = job_run.watchdog_seconds(spec, &self.config);
@@ -436,8 +438,8 @@ impl Guardian {
         self.warnings.warn(&format!("{why}; this node leads without it"));
     }
 
-    /// Arms the watchdog that a dead guardian has left armed, so that it is fed for as long as the stop command may take. To open it
-    /// is to feed it, so where it is too late for that it is left to reset the machine.
+    /// Arms the watchdog again that a dead guardian has left armed, so that it is fed while the stop command runs.
+    /// Opening the device feeds it; if it is too late for that, the watchdog is left alone and resets the machine.
     fn take_over_watchdog(&mut self) {
         let (Some(spec), Some(job_run)) = (&self.config.watchdog, &self.job_run) else { return };
         let Ok(seconds) = job_run.watchdog_seconds(spec, &self.config) else { return };
@@ -453,8 +455,8 @@ impl Guardian {
         self.feed_at = watchdog.feed_until(job_run.reset_by(&self.config), clock::now());
     }
 
-    /// Lets go of the watchdog, as nothing is left on this machine of what has run under the lead. While a stop command has not
-    /// succeeded it stays armed, and is fed no more.
+    /// Disarms the watchdog, when no process of the lead is left on this machine. While a stop command has not
+    /// succeeded, the watchdog stays armed and is no longer fed.
     fn disarm(&mut self) {
         self.feed_at = None;
         if let Some(watchdog) = self.watchdog.take()
@@ -471,7 +473,7 @@ impl Guardian {
         match stage {
             JobState::Due => self.gone(),
             JobState::Preparing | JobState::Working => self.drain(Stopping::Asked),
-            // It is being ended already.
+            // The job is being ended already.
             JobState::Draining { .. }
             | JobState::StopCommand { .. }
             | JobState::StopFailed { .. }
@@ -483,7 +485,7 @@ impl Guardian {
         match self.job_run_of(term).map(|job_run| job_run.stage) {
             None => {}
             Some(JobState::StopCommand { .. } | JobState::StopFailed { .. }) if !gives_up => {}
-            // Killed, it would have failed; but it is not run again.
+            // The stop command would count as failed when it is killed, and is not to be run again.
             Some(JobState::StopCommand { .. }) => self.stop.give_up(),
             Some(JobState::StopFailed { .. }) => {
                 self.stop.give_up();
@@ -507,13 +509,13 @@ impl Guardian {
         match self.job_run.as_ref().map(|job_run| job_run.stage) {
             Some(JobState::Due) => self.gone(),
             Some(JobState::Preparing | JobState::Working | JobState::Draining { .. }) => self.end_now(),
-            // The commands that follow the job may finish: they clean up, and have their own deadlines.
+            // The commands that follow the job may finish: they clean up, and have deadlines of their own.
             Some(JobState::StopCommand { .. } | JobState::StopFailed { .. } | JobState::Parting { .. })
             | None => {}
         }
     }
 
-    /// Reaps all children, and goes on when the awaited one is among them.
+    /// Reaps all children, and takes the next step if the awaited child is among them.
     fn reap(&mut self) {
         let mut main_ended = None;
         let main = self.job_run.as_ref().and_then(|job_run| job_run.main);
@@ -584,8 +586,8 @@ impl Guardian {
         }
     }
 
-    /// Puts the stop command on record before anything is started, so that the next start of this node runs
-    /// it if no other process does.
+    /// Puts the stop command on record before anything is started, so that the next run of this node runs it if this
+    /// one cannot.
     fn record_stop_command(&self, job_run: &JobRun) -> Result<(), String> {
         let (Some(path), Some(command)) = (&self.config.stop_record, self.config.stop_command.clone()) else {
             return Ok(());
@@ -610,14 +612,14 @@ impl Guardian {
         self.settled_at = Some(clock::now().after(memory::SETTLING_TIME));
         let is_searched_for = self.cgroup.is_err();
         let Some(job_run) = &mut self.job_run else { return };
-        // In a control group the kernel kills all, and how many there are is no matter.
+        // In a control group the kernel kills all processes at once, however many there are.
         if is_searched_for {
             job_run.kill_time.begin(clock::now());
         }
         self.wire.say(&Report::Started { term: job_run.term, pid: pid.as_raw_nonzero().get() });
     }
 
-    /// Starts the next process of the leadership, or ends the leadership's work if that cannot be.
+    /// Starts the next process of the leadership. If that fails, ends the work of the leadership.
     fn start(
         &mut self,
         program: &Program,
@@ -681,7 +683,7 @@ impl Guardian {
         }
     }
 
-    /// Asks everything to end, and sets the time at which it is killed.
+    /// Asks all processes to end, and sets the time at which they are killed.
     fn drain(&mut self, reason: Stopping) {
         let Some(job_run) = &self.job_run else { return };
         let kill_at =
@@ -692,21 +694,21 @@ impl Guardian {
         job_run.stage = JobState::Draining { kill_at };
         let (term, main) = (job_run.term, job_run.main);
         if children() == Children::None {
-            // Nothing was left behind, or nothing was started at all.
+            // No process was left behind, or none was started.
             return if before == JobState::Due { self.let_go() } else { self.gone() };
         }
         self.wire.say(&Report::Stopping { term, reason });
-        // A stopped process does not see SIGTERM before it goes on.
+        // A stopped process does not see SIGTERM until it is continued.
         let signals = [Signal::TERM, Signal::CONT];
         if let Some(main) = main {
             // The first process was not reaped, so its group still has its number. The group is signalled in one step,
-            // so that a process which it is just starting is not missed; and before the others, which must be searched
-            // for.
+            // so that no process that is just being started is missed. It is signalled first, since the other processes
+            // must be searched for.
             for signal in signals {
                 let _ = kill_process_group(main, signal);
             }
         }
-        // When that takes too long, killing the rest is what is left.
+        // If this takes too long, the remaining processes are killed.
         signal_descendants(&signals, kill_at, |pid| main.is_none() || getpgid(Some(pid)).ok() != main);
     }
 
@@ -724,7 +726,7 @@ impl Guardian {
         }
     }
 
-    /// When something is to be done for the leadership if nothing happens before.
+    /// Returns the time of the next step for the leadership, if no event comes before.
     fn deadline(&self, job_run: &JobRun) -> Option<Instant> {
         Some(match job_run.stage {
             JobState::Due if job_run.awaits_renewal => job_run.stop_at(&self.config),
@@ -733,13 +735,13 @@ impl Guardian {
             JobState::Draining { kill_at }
             | JobState::StopCommand { kill_at }
             | JobState::Parting { kill_at } => kill_at,
-            // When the lead of a dead supervisor is over, there is nothing to keep.
+            // After the lead of a dead supervisor has ended, the lead need not be kept.
             JobState::StopFailed { retry_at } if self.supervisor_lost => retry_at.min(job_run.valid_until),
             JobState::StopFailed { retry_at } => retry_at,
         })
     }
 
-    /// Kills all that is left, and returns when it is gone.
+    /// Kills all remaining processes, and returns when they are gone.
     fn end_now(&mut self) {
         let Some(job_run) = &mut self.job_run else { return };
         let (term, stage) = (job_run.term, job_run.stage);
@@ -772,7 +774,7 @@ impl Guardian {
         self.gone();
     }
 
-    /// Nothing of the stage is left: goes on to the commands that follow the job, or lets the leadership go.
+    /// No process of this state is left: goes on to the commands that follow the job, or reports `Gone`.
     fn gone(&mut self) {
         let Some(job_run) = &self.job_run else { return };
         match job_run.stage {
@@ -785,7 +787,7 @@ impl Guardian {
             JobState::StopCommand { .. } | JobState::StopFailed { .. } => {}
             JobState::Due | JobState::Parting { .. } => return self.let_go(),
         }
-        // When the lead of a dead supervisor is over, another run could end the work of this node's next one.
+        // After the lead of a dead supervisor has ended, another run could end the work of this node's next lead.
         let is_useless = self.supervisor_lost
             && matches!(job_run.stage, JobState::StopFailed { .. })
             && clock::now() >= job_run.valid_until;
@@ -799,7 +801,7 @@ impl Guardian {
 
     fn run_stop_command(&mut self, script: &str) {
         let Some(job_run) = &self.job_run else { return };
-        // The work of others for the job must end, also when it is late.
+        // The work of other processes for the job must end, even late, so the command has at least this time.
         let at_least = clock::now().after(job_run.drain_of_job(&self.config));
         let kill_at = job_run.follow_up_until(&self.config).max(at_least);
         if !self.follow_up(script, JobState::StopCommand { kill_at }) {
@@ -807,8 +809,8 @@ impl Guardian {
         }
     }
 
-    /// The stop command has failed, or could not be started: it is run again after a pause, and until it has succeeded nothing
-    /// follows.
+    /// The stop command has failed, or could not be started: it is run again after a pause, and nothing follows before
+    /// it has succeeded.
     fn on_stop_failed(&mut self) {
         let (failures, pause) = self.stop.fail();
         let Some(job_run) = &mut self.job_run else { return };
@@ -824,7 +826,7 @@ impl Guardian {
         }
     }
 
-    /// Nothing of the job is left, as far as it can be brought about: the hook that follows it is next.
+    /// No process of the job is left, or the stop command was given up: runs the hook that follows.
     fn part(&mut self) {
         self.disarm();
         let Some(job_run) = &self.job_run else { return };
@@ -855,15 +857,15 @@ impl Guardian {
             }
             self.wire.say(&Report::Gone { term: job_run.term, stop_failed: self.stop.is_owed() });
             if let Ok(cgroup) = &mut self.cgroup {
-                // If it cannot be renewed, the next job is not in it, and is found in the process table.
+                // If the group cannot be made anew, the next job is not in it, and is found in the process table.
                 let _ = cgroup.renew();
             }
         }
     }
 
-    /// The supervisor has gone and nothing is left of its job.
+    /// Notifies the other nodes, when the supervisor has gone and no process of its job is left.
     fn tell_of_the_death(&mut self) -> io::Result<()> {
-        // A closed socket is no proof; the process itself must be gone.
+        // A closed socket is no proof of death; the process itself must be gone.
         while let Some(pidfd) = &self.supervisor {
             match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None) {
                 Ok(_) => break,
@@ -877,7 +879,7 @@ impl Guardian {
             self.warnings.warn(message);
             return Ok(());
         }
-        // After a lease they know it by silence.
+        // After a lease the other nodes know of the death by silence.
         self.notifier.notify(std::time::Duration::from_nanos(self.config.lease));
         Ok(())
     }
@@ -889,7 +891,7 @@ impl JobRun {
         self.kill_at(config).before(self.drain(config)).min(self.job_kill_at(config))
     }
 
-    /// When all of the job is killed that is not gone by then.
+    /// Returns the time at which all remaining processes of the job are killed.
     fn job_kill_at(&self, config: &GuardianConfig) -> Instant {
         self.kill_at(config).min(self.kill_time.kill_by(self.valid_until, self.granted))
     }
@@ -899,26 +901,26 @@ impl JobRun {
         Duration::from_nanos(config.drain).scaled(self.granted, Duration::from_nanos(config.lease))
     }
 
-    /// Returns the job's own part of the drain: a half, where a stop command comes after it.
+    /// Returns the job's own part of the drain: a half if a stop command follows it.
     fn drain_of_job(&self, config: &GuardianConfig) -> Duration {
         let drain = self.drain(config);
         if config.stop_command.is_some() { drain.divided_by(2) } else { drain }
     }
 
-    /// When everything is killed if the leadership is not extended.
+    /// Returns the time at which everything is killed if the leadership is not extended.
     fn kill_at(&self, config: &GuardianConfig) -> Instant {
         self.valid_until.before(self.kill_margin(config))
     }
 
-    /// Returns the time by which a command that follows the job must have ended. A command that runs because
-    /// the lead is lost may run on after it; it still has an end.
+    /// Returns the time by which a command that follows the job must have ended. A command that runs after the lead is
+    /// lost has a deadline, too.
     fn follow_up_until(&self, config: &GuardianConfig) -> Instant {
         let now = clock::now();
         let (drained, lead_ends) = (now.after(self.drain(config)), self.kill_at(config));
         if now < lead_ends { drained.min(lead_ends) } else { drained }
     }
 
-    /// When the watchdog resets the machine, at the latest.
+    /// Returns the latest time at which the watchdog resets the machine.
     fn reset_by(&self, config: &GuardianConfig) -> Instant {
         self.valid_until.before(watchdog::slack(self.kill_margin(config)))
     }

@@ -1,6 +1,5 @@
-//! The guardian's notice of the supervisor's death to other nodes. A thread of its own prepares the
-//! connections: that may have to read files, or program text, from a disk, and the end of a job may not wait
-//! for one.
+//! The guardian's notice of the supervisor's death to other nodes. A thread of its own prepares the connections: it may
+//! have to read files or program text from a disk, and the end of a job must not wait for a disk.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +10,19 @@ use primacy::transport::Limits;
 
 use super::warnings::Warnings;
 
-/// When what could not be done whole is tried again.
+/// The time after which an unfinished change of the receivers is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The thread keeps little on its stack.
+/// The stack size of the thread, which needs little.
 const STACK_LENGTH: usize = 256 * 1024;
 
-/// Tells others of the supervisor's death.
+/// Notifies other nodes of the supervisor's death.
 pub(super) struct Notifier {
     inner: Arc<Mutex<Option<DeathNotifier>>>,
     orders: Sender<String>,
 }
 
 impl Notifier {
-    /// Gets ready to notify. Without a specification there is no node to notify, and others find out by
+    /// Prepares the notice. Without a specification there is no node to notify, and the other nodes notice the death by
     /// silence.
     pub(super) fn new(spec: Option<&DeathNoticeSpec>, warnings: &Warnings) -> Self {
         let (notifier, received) = Self::without_receivers();
@@ -49,19 +48,19 @@ impl Notifier {
         notifier
     }
 
-    /// Returns a notifier that does nothing, and the orders that it gets.
+    /// Returns a notifier without receivers, and the channel of the specifications sent to it.
     pub(super) fn without_receivers() -> (Self, Receiver<String>) {
         let (orders, received) = mpsc::channel();
         (Self { inner: Arc::default(), orders }, received)
     }
 
-    /// Replaces the nodes to be notified by those of this specification. Waits for nothing.
+    /// Replaces the nodes to be notified by those of this specification. Never blocks.
     pub(super) fn reach(&self, spec: String) {
-        // Without the thread it stays as it was, which was reported.
+        // Without the thread, the receivers stay as they were. That was reported.
         let _ = self.orders.send(spec);
     }
 
-    /// Tells of the death, for so long at the most.
+    /// Notifies the other nodes of the death, for this time at the most.
     pub(super) fn notify(&self, bound: Duration) {
         if let Some(notifier) = lock(&self.inner).as_mut() {
             notifier.notify(bound);
@@ -69,7 +68,7 @@ impl Notifier {
     }
 }
 
-/// Does what is still undone, and what is ordered, until the sender of orders is gone.
+/// Applies each new specification, and retries unfinished ones, until the sender is gone.
 fn obey(
     orders: &Receiver<String>,
     notifier: &Mutex<Option<DeathNotifier>>,
@@ -107,7 +106,7 @@ fn reach(spec: &str, notifier: &mut Option<DeathNotifier>) -> Result<(), String>
     let spec: DeathNoticeSpec = serde_json::from_str(spec).map_err(|error| error.to_string())?;
     match notifier {
         Some(notifier) => notifier.reach(&spec).map_err(|error| error.to_string()),
-        // It could not be had before.
+        // There was no notifier before.
         None => {
             *notifier =
                 Some(DeathNotifier::new(&spec, Limits::default()).map_err(|error| error.to_string())?);
@@ -116,7 +115,7 @@ fn reach(spec: &str, notifier: &mut Option<DeathNotifier>) -> Result<(), String>
     }
 }
 
-/// Locks the notifier. Also after a panic: it then notifies the nodes that it knows.
+/// Locks the notifier. After a panic of the thread, it still notifies the nodes that it knows.
 fn lock(notifier: &Mutex<Option<DeathNotifier>>) -> MutexGuard<'_, Option<DeathNotifier>> {
     notifier.lock().unwrap_or_else(PoisonError::into_inner)
 }

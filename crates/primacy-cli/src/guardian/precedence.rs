@@ -1,19 +1,19 @@
-//! The guardian's place among the processes of its machine: before all that are not real-time, where that is allowed. A thousand
-//! processes of a job that are about to be killed must not keep it from killing them.
+//! The guardian's real-time priority, where the system allows it. A thousand processes of a job that are about to be
+//! killed must not keep the guardian from killing them.
 
 use rustix::process::getpriority_process;
 
 /// The lowest of the real-time priorities.
 const PRIORITY: libc::c_int = 1;
 
-/// Lets this thread go before others, and returns the niceness that it had, which the processes that it
-/// starts are to have. They are not real-time. Nothing changes where it is not allowed (`CAP_SYS_NICE`,
-/// `ulimit -r`), or where an operator has chosen a policy.
+/// Gives this thread real-time priority, and returns its former niceness, for the processes that it starts, which are
+/// not real-time. Changes nothing if that is not allowed (`CAP_SYS_NICE`, `ulimit -r`), or if an operator has chosen a
+/// scheduling policy.
 pub(super) fn take() -> Option<i32> {
     let niceness = getpriority_process(None).ok()?;
     let parameter = libc::sched_param { sched_priority: PRIORITY };
-    // SAFETY: the calls read the parameter and touch nothing else of this process. They are the kernel's own, for not every C library
-    // has them.
+    // SAFETY: the calls read the parameter and touch nothing else of this process. They are direct system calls, since
+    // not every C library has wrappers for them.
     #[allow(unsafe_code)] // No safe wrapper has them.
     let taken = unsafe {
         libc::syscall(libc::SYS_sched_getscheduler, 0) == libc::c_long::from(libc::SCHED_OTHER)

@@ -1,8 +1,7 @@
 //! The runs of a stop command: again and again, with growing pauses, until one has succeeded.
 //!
-//! Exit code 0 is the only sign that the work of others for the job has ended. So a failure of the command
-//! (of the daemon that it asks, or of the fork) is not the end of it: the lead is kept and the command is run
-//! again.
+//! Exit code 0 is the only sign that the work of other processes for the job has ended. So after a failure of the
+//! command (of the daemon that it calls, or of the fork) the lead is kept and the command is run again.
 
 use primacy::core::Duration;
 
@@ -19,7 +18,7 @@ pub(super) struct StopAttempts {
 }
 
 impl StopAttempts {
-    /// The job is gone, and the work of others for it may go on.
+    /// Records that the job is gone, and that the work of other processes for it may go on.
     pub(super) fn begin(&mut self) {
         self.is_owed = true;
     }
@@ -28,14 +27,14 @@ impl StopAttempts {
         self.is_owed = false;
     }
 
-    /// A run has failed: returns how many have, and the pause before the next one.
+    /// Records a failed run. Returns the number of failures, and the pause before the next run.
     pub(super) fn fail(&mut self) -> (u32, Duration) {
         let pause = PAUSE_MIN.times(1_u64 << self.failures.min(16)).min(PAUSE_MAX);
         self.failures = self.failures.saturating_add(1);
         (self.failures, pause)
     }
 
-    /// The operator does not wait for a success.
+    /// Records that the operator does not wait for a success.
     pub(super) fn give_up(&mut self) {
         self.is_given_up = true;
     }

@@ -1,12 +1,13 @@
 //! A rehearsal of a job and its end before the first one, so that all that a real one needs is in memory, and stays there.
 //!
-//! A guardian sleeps for months, and acts within milliseconds or too late. What it has not used for long the kernel may
-//! have taken back, and its program's text is read from the disk again; a disk that is busy lets it wait for longer than
-//! the kill margin. (Chaos has found this: jobs outlived their leases by up to two seconds while builds kept the disk busy.)
+//! A guardian sleeps for months, and then must act within milliseconds. Memory that it has not used for long the kernel
+//! may have taken back, and the program's text is read from the disk again; on a busy disk that takes longer than the
+//! kill margin. (Chaos has found this: jobs outlived their leases by up to two seconds while builds kept the disk
+//! busy.)
 //!
-//! The rehearsal plays the part that keeps a job from outliving its lease: it is started, orders come, it is
-//! asked to end by the deadline, its descendants are searched for, and all are killed because the supervisor
-//! is gone. Hooks and the death notice are left out: they have no deadline that safety rests on.
+//! The rehearsal covers the code that keeps a job from outliving its lease: a job is started, commands arrive, the job
+//! is asked to end by the deadline, its descendants are searched for, and all are killed because the supervisor is
+//! gone. Hooks and the death notice are left out: safety does not rest on their deadlines.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -23,26 +24,26 @@ use crate::guardian::message::{GuardianCommand, GuardianConfig};
 use crate::guardian::stop_command::StopAttempts;
 use crate::process_tree::signal_descendants;
 
-/// The argument in the place of the descriptor on the command line of the rehearsed job: this program itself,
-/// for there may be no other.
+/// The argument of the rehearsed job, in the place of the descriptor. The job is this program itself, since there may
+/// be no other.
 pub(super) const JOB: &str = "warmup";
 
-/// The job that is played: it waits until it is killed.
+/// The main function of the rehearsed job: waits until it is killed.
 pub(super) fn work() -> ! {
     loop {
         rustix::event::pause();
     }
 }
 
-/// Plays it without a reader, in the control group, which is given up if a process cannot be put into it.
-/// Returns when nothing of it is left.
+/// Rehearses a job in the control group. The group is given up if no process can be put into it. Returns when no
+/// process of the job is left.
 ///
-/// To be called while this process has no child, for all of them are ended.
+/// To be called while this process has no child, since all children are ended.
 pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, String>) -> io::Result<()> {
     let (ours, mut theirs) = UnixStream::pair()?;
     let (child_signals, _silent) = UnixStream::pair()?;
     child_signals.set_nonblocking(true)?;
-    // Without the fields that may be long: nothing reads while this is written.
+    // Leaves out the fields that may be long: nothing reads the socket while this is written.
     let (election, node, mark) = (config.election.clone(), config.node.clone(), config.mark.clone());
     let GuardianConfig { supervisor, drain, kill_margin, lease, json, .. } = *config;
     let (stop_command, on_elected, on_deposed, death_notice, watchdog) = (None, None, None, None, None);
@@ -89,7 +90,7 @@ pub(super) fn warm_up(config: &GuardianConfig, cgroup: &mut Result<Cgroup, Strin
         settled_at: None,
     };
     let outcome = play(&mut played, &mut theirs);
-    // Nothing of it is left, whatever went wrong.
+    // Ends all remaining processes, even if the rehearsal failed.
     played.end_now();
     *cgroup = played.cgroup;
     outcome
@@ -112,7 +113,7 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
         played.cgroup =
             Err(format!("no process can be put into the control group {}", cgroup.dir().display()));
     }
-    // These orders are what the waiting ends by.
+    // These commands end the wait below.
     for command in [
         GuardianCommand::Reach { death_notice: String::new() },
         GuardianCommand::Extend { term: 0, valid_until, granted },

@@ -1,11 +1,11 @@
-//! Warnings of the guardian, on its supervisor's standard error and in its form. A guardian mostly has none,
-//! so the thread that writes them is started for the first one.
+//! Warnings of the guardian, on its supervisor's standard error and in its format. The thread that writes them is
+//! started with the first warning, since mostly there is none.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::report::{Event, Reporter};
 
-/// Reports warnings, and never waits for their reader.
+/// Reports warnings without waiting for their reader.
 #[derive(Clone, Debug)]
 pub(super) struct Warnings(Arc<WarningReporter>);
 
@@ -13,7 +13,7 @@ pub(super) struct Warnings(Arc<WarningReporter>);
 struct WarningReporter {
     json: bool,
     node: String,
-    /// Nothing where the system has no thread for it: then no warning is reported.
+    /// `None` if the system has no thread for it: then no warning is reported.
     reporter: OnceLock<Option<Reporter>>,
 }
 
@@ -28,14 +28,14 @@ impl Warnings {
         reporter.get_or_init(|| Reporter::new(*json, node).ok()).as_ref()
     }
 
-    /// Tells of something to know.
+    /// Reports a warning.
     pub(super) fn warn(&self, message: &str) {
         if let Some(reporter) = self.reporter() {
             reporter.tell(&Event::Warning { message: format!("guardian: {message}") });
         }
     }
 
-    /// Reports panics from now on. They still end what they end.
+    /// Reports panics from now on. They still end the thread or process as before.
     pub(super) fn catch_panics(&self) {
         let warnings = self.clone();
         std::panic::set_hook(Box::new(move |panic| {

@@ -1,10 +1,10 @@
-//! A watchdog device, such as `/dev/watchdog`: it resets the machine where a job is not ended in time, because the processes that
-//! should end it are all stopped, or because it cannot be killed.
+//! A watchdog device, such as `/dev/watchdog`: it resets the machine if a job is not ended in time, because the
+//! processes that should end it are all stopped, or because it cannot be killed.
 //!
-//! The guardian arms it before it starts anything under a lead, and disarms it when nothing of that is left: the job is gone, and
-//! the stop command, if there is one, has succeeded. Meanwhile it feeds it only while the reset would still come before the end of
-//! the lead. The last time is the latest such instant, so that a job that is ended in the kill margin costs no reset. A guardian
-//! that dies leaves it armed.
+//! The guardian arms it before it starts anything under a lead. It disarms it when the job is gone and the stop
+//! command, if there is one, has succeeded. Meanwhile it feeds it only while the reset would still come before the end
+//! of the lead. The last feeding is at the latest such instant, so that a job that is ended in the kill margin causes
+//! no reset. A guardian that dies leaves it armed.
 //!
 //! Voters whose lease is shorter promise less than this node's lease, and a store may give a shorter session
 //! than was requested; then the lead ends that much earlier without renewal. So the timeout follows the
@@ -26,9 +26,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct WatchdogSpec {
     /// The device's file.
     pub(crate) device: PathBuf,
-    /// Where it cannot be used, this node does not lead.
+    /// True if this node does not lead where the device cannot be used.
     pub(crate) is_required: bool,
-    /// The time after the last feeding at which the reset may come where all promise for a whole lease, in nanoseconds.
+    /// The largest timeout, in nanoseconds, where all voters promise for a whole lease.
     pub(crate) longest: u64,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct WatchdogSpec {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     device: File,
-    /// The timeout that it was asked to have, in seconds.
+    /// The timeout that was requested from the device, in seconds.
     asked: i32,
-    /// The time after which it resets the machine, counted from when it was fed.
+    /// The time from a feeding to the reset.
     timeout: Duration,
 }
 
-/// The prefix of a setting by which a node leads also without the device; otherwise it is required.
+/// The prefix of a setting that lets a node lead without the device; otherwise the device is required.
 const AUTOMATIC: &str = "automatic:";
 
 /// From `linux/watchdog.h`.
@@ -50,22 +50,22 @@ const GROUP: u8 = b'W';
 const SET_TIMEOUT: Opcode = opcode::read_write::<i32>(GROUP, 6);
 const GET_TIMEOUT: Opcode = opcode::read::<i32>(GROUP, 7);
 
-/// A device that was written this stops when it is closed.
+/// The text that disarms the device when it is closed.
 const MAGIC_CLOSE: &[u8] = b"V";
 const FOOD: &[u8] = b"\0";
 /// The device number of `/dev/watchdog`, which is that of `watchdog0`.
 const FIRST: (u32, u32) = (10, 130);
 
 impl WatchdogSpec {
-    /// From the setting, `DEVICE` or `automatic:DEVICE`, for these timers.
+    /// Parses the setting, `DEVICE` or `automatic:DEVICE`, for these timers.
     ///
     /// # Errors
-    /// If the lease is too short for a device; for people.
+    /// The reason, for people, if the lease is too short for a device.
     pub(crate) fn new(setting: &str, timers: &Timers) -> Result<Self, String> {
         let device = setting.strip_prefix(AUTOMATIC);
         let is_required = device.is_none();
         let device = PathBuf::from(device.unwrap_or(setting));
-        // It is fed whenever the lead was renewed; the next renewal must come before the last feeding.
+        // The device is fed after each renewal of the lead, so the next renewal must come before the latest feeding.
         let renewed_until = Duration::from(timers.lease - timers.renewal);
         let longest = timers.drift_max.shorten(renewed_until).minus(slack(timers.kill_margin.into()));
         if whole_seconds(longest) < 1 {
@@ -97,12 +97,12 @@ impl WatchdogSpec {
     /// Arms the device, with this timeout in seconds.
     ///
     /// # Errors
-    /// Why it cannot be used; it is not armed then.
+    /// The reason why it cannot be used; it is then not armed.
     pub(crate) fn arm(&self, seconds: i32) -> io::Result<Watchdog> {
         if never_stops(&self.device) {
             return Err(io::Error::other("it cannot be disarmed (nowayout)"));
         }
-        // Opening it arms it. A pipe that was named by mistake would have to be waited for.
+        // Opening the device arms it. Non-blocking, since a named pipe that was configured by mistake would block.
         let device = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&self.device)?;
         let armed = set_timeout(&device, seconds);
         match armed {
@@ -114,11 +114,11 @@ impl WatchdogSpec {
         }
     }
 
-    /// Disarms a device that a dead guardian, of whose job nothing is left, may have left armed; and finds
-    /// out whether it can be used.
+    /// Disarms a device that a dead guardian, of whose job no process is left, may have left armed; and checks that it
+    /// can be used.
     ///
     /// # Errors
-    /// Why it cannot be used, for people.
+    /// The reason why it cannot be used, for people.
     pub(crate) fn try_out(&self) -> Result<(), String> {
         let longest = whole_seconds(Duration::from_nanos(self.longest));
         self.arm(longest).map(Watchdog::disarm).map_err(|error| self.explain(&error))
@@ -131,7 +131,7 @@ impl WatchdogSpec {
 }
 
 impl Watchdog {
-    /// Gives it another timeout, which also feeds it, unless it would then reset the machine after `end`.
+    /// Sets another timeout, which also feeds the device, unless it would then reset the machine after `end`.
     ///
     /// # Errors
     /// If the device refuses it.
@@ -143,18 +143,18 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Feeds it, if it then still resets the machine before `end`, and returns the time to feed it next.
+    /// Feeds the device, if it then still resets the machine before `end`, and returns the time of the next feeding.
     pub(crate) fn feed_until(&self, end: Instant, now: Instant) -> Option<Instant> {
         let latest = end.before(self.timeout);
         if now > latest {
             return None;
         }
-        // If that fails, the machine is reset, as it should be.
+        // If this fails, the machine is reset, as it should be.
         let _ = (&self.device).write_all(FOOD);
         (now < latest).then(|| latest.min(now.after(self.timeout.divided_by(2))))
     }
 
-    /// Disarms it; nothing of the job is left.
+    /// Disarms the device, when no process of the job is left.
     pub(crate) fn disarm(self) {
         disarm(&self.device);
     }
@@ -166,8 +166,8 @@ impl Watchdog {
     }
 }
 
-/// The time before the end of a lead at which the machine is reset: when everything else has had half of the margin for
-/// its end.
+/// Returns the time before the end of a lead at which the machine is reset: half of the kill margin, so that every
+/// other means has had the first half.
 pub(crate) fn slack(kill_margin: Duration) -> Duration {
     kill_margin.divided_by(2)
 }
@@ -177,13 +177,13 @@ fn disarm(mut device: &File) {
     let _ = device.write_all(MAGIC_CLOSE);
 }
 
-/// The time that a lead lasts without renewal, from the time that was left when it was seen to be renewed: a
-/// twentieth more, for the drift and the delay of the news.
+/// Returns the time that a lead lasts without renewal, from the time that was left when the renewal was noticed: a
+/// twentieth more, for the drift and the delay of the notice.
 pub(crate) fn lasts(left: Duration) -> Duration {
     left.plus(left.divided_by(20))
 }
 
-/// The whole seconds in this time.
+/// Returns the whole seconds in this time.
 pub(crate) fn whole_seconds(time: Duration) -> i32 {
     i32::try_from(time.as_millis() / 1_000).unwrap_or(i32::MAX)
 }
@@ -194,7 +194,7 @@ pub(crate) fn from_seconds(seconds: i32) -> Duration {
 
 /// Sets the timeout, and returns the one that the device then has, which may be shorter.
 fn set_timeout(device: &File, seconds: i32) -> io::Result<Duration> {
-    // A device whose timeout is fixed refuses this, and reports it all the same.
+    // A device with a fixed timeout refuses this, and still reports the timeout.
     let _ = request::<SET_TIMEOUT>(device, seconds);
     let has = match request::<GET_TIMEOUT>(device, 0) {
         // In tests a pipe replaces the device; a release build takes none.
@@ -210,7 +210,7 @@ fn set_timeout(device: &File, seconds: i32) -> io::Result<Duration> {
 }
 
 fn request<const OPCODE: Opcode>(device: &File, mut value: i32) -> io::Result<i32> {
-    // SAFETY: these operations read and write one `int`; what is no watchdog refuses them.
+    // SAFETY: these operations read and write one `int`. A file that is no watchdog refuses them.
     #[allow(unsafe_code)] // What an operation does is known from its number alone.
     unsafe {
         ioctl(device, Updater::<OPCODE, i32>::new(&mut value))?;

@@ -25,7 +25,7 @@ impl Wire {
         Ok((Self { stream, heard, unsent: Vec::new(), closed: false }, config))
     }
 
-    /// All orders that have come.
+    /// Returns all commands that have arrived.
     pub(crate) fn hear(&mut self) -> Vec<GuardianCommand> {
         let mut bytes = [0; 4096];
         while !self.closed {
@@ -40,7 +40,7 @@ impl Wire {
         let mut orders = Vec::new();
         while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
-            // Both ends are the same program; a line that cannot be read is no order.
+            // Both ends are the same program, so an unreadable line is dropped.
             orders.extend(serde_json::from_slice::<GuardianCommand>(&line).ok());
         }
         self.flush();
@@ -70,7 +70,7 @@ impl Wire {
         !self.unsent.is_empty()
     }
 
-    /// The supervisor's end is closed.
+    /// Returns whether the supervisor's end is closed.
     pub(crate) fn closed(&self) -> bool {
         self.closed
     }

@@ -1,4 +1,5 @@
-//! The stop command of an earlier run of this node, whose supervisor and guardian were killed before the command has succeeded.
+//! The stop command of an earlier run of this node, whose supervisor and guardian were killed before the command
+//! succeeded.
 
 use std::time::Instant as StdInstant;
 
@@ -13,7 +14,7 @@ use crate::report::{Event, Lead};
 use crate::stop_record::StopRecord;
 
 impl StopRecord {
-    /// The configuration of a guardian that runs this command only.
+    /// Returns the configuration of a guardian that runs only this command.
     pub(super) fn config(&self, config: &GuardianConfig) -> GuardianConfig {
         let stop_command = Some(self.command.clone());
         let (on_elected, on_deposed, death_notice, watchdog) = (None, None, None, None);
@@ -22,9 +23,9 @@ impl StopRecord {
 }
 
 impl Supervisor {
-    /// Has the command run until it has succeeded, if there is one: the work that it is to end may go on, and
-    /// must not meet the processes that this node starts next. Returns the exit code to end with, if this is
-    /// not to be waited for.
+    /// Runs the stop command of an earlier run until it has succeeded, if there is one: the work that it is to end may
+    /// go on, and must not overlap with the processes that this node starts next. Returns the exit code if a signal or
+    /// the end of the wait comes first.
     pub(super) async fn end_earlier_run(&mut self) -> Result<Option<Exit>, Failure> {
         let Some(StopRecord { term, fenced, .. }) = self.settings.owed else { return Ok(None) };
         let message = "an earlier run of this node was killed before its --stop-command has succeeded: the command is run now, and \
@@ -73,7 +74,7 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// Returns the reason that keeps this node from campaigning, after so many failures of the command.
+    /// Returns the reason why this node does not campaign, after this number of failures of the command.
     fn why_kept(&self, failures: u32) -> String {
         let file = self.settings.config.stop_record.as_deref().unwrap_or("".as_ref()).display();
         format!(
