@@ -7,12 +7,12 @@
 //! | drain | a quarter | a sixth |
 //! | kill margin | a tenth, at most 200 ms | the same |
 //! | drift bound | 1 % | 1 % |
-//! | heartbeats missed until the leader is not heard | 4 | |
-//! | random wait before standing | 0 to three tenths | |
+//! | heartbeats missed until a follower counts the leader as not heard | 4 | |
+//! | random wait before a campaign | 0 to three tenths | |
 //! | stagger of nodes that campaign in order | four round trips, at least 5 ms | |
 //! | time for which claims are gathered, by `ranked` | two round trips, at least 5 ms | |
 //! | time for the answers of a round | a quarter | an eighth |
-//! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
+//! | poll, where the store does not report changes | | a tenth, at most 1 s |
 
 mod seniority;
 
@@ -31,26 +31,26 @@ use crate::connections::{Limits, Security, TlsFiles};
 use crate::handshake::{Confirmation, ElectionKind, Voters};
 pub use seniority::{SeniorityError, SeniorityOptions, SplitBrain};
 
-/// The time without an answer after which the log sends something again, where metadata is kept.
+/// With metadata: the time after which the log sends an unanswered message again.
 pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250);
 
-/// Where metadata is kept: the time that a request waits for an answer of a leader, as long as etcd's do.
+/// With metadata: the time that a request waits for a leader's answer, as in etcd.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(7);
 
 /// The interval at which a node checks that its state directory is still there.
 pub(crate) const STATE_LOOK: Duration = Duration::from_secs(1);
 
-/// The longest time for which a lost state may have promised its support: longer than leases are.
+/// The longest promise that a lost state may have made: above any lease.
 pub(crate) const LOST_PROMISE_MAX: core::Duration = core::Duration::from_secs(60);
 
-/// Partitions: the shortest time that a node's session may live. Heartbeats, answers, and the timers of an operating system must
+/// Partitions: the shortest time to live of a node's session. Heartbeats, answers, and the timers of an operating system must
 /// fit into it.
 pub(crate) const SESSION_MIN: Duration = Duration::from_millis(100);
-/// Partitions: how long work may take to end before the node warns that it keeps its partition, unless another time is set.
+/// Partitions: the default time for work to end before the node warns that it keeps its partition.
 pub(crate) const PARTITION_DRAIN: Duration = Duration::from_secs(10);
-/// Partitions: after how long something is tried again that cannot be done now.
+/// Partitions: the first pause before a failed request is repeated.
 pub(crate) const PARTITION_PAUSE: Duration = Duration::from_millis(200);
-/// Partitions: after how long at the most, where it is in vain again and again.
+/// Partitions: the longest pause before a failed request is repeated.
 pub(crate) const PARTITION_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The promise among peers, where none is configured.
@@ -60,31 +60,32 @@ pub const LEASE: Duration = Duration::from_secs(10);
 /// The default bound on the difference between the rates of two clocks: one per cent.
 pub const DRIFT_MAX: Drift = Drift::from_ppm(10_000);
 
-/// The time for which a new token waits for the requests of its predecessors before they are revoked, at a fence for requests.
+/// At a gate: the time that a new token waits for the requests of earlier tokens before they are revoked.
 pub const FENCE_PATIENCE: Duration = Duration::from_secs(1);
-/// The time for which a new token waits for revoked requests to end before it is turned away.
+/// At a gate: the time that a new token waits for revoked requests to end before it is refused.
 pub const FENCE_GRACE: Duration = Duration::from_secs(1);
 
-/// The pause in the log after a cause that may come again with every request or connection.
+/// The pause in the log after a message that every request or connection may cause again.
 pub const LOG_PAUSE: core::Duration = core::Duration::from_secs(10);
 
 /// The shortest lease: a heartbeat or a write, its answer, and the timers of an operating system must fit into it.
 const LEASE_MIN: Duration = Duration::from_millis(10);
-/// The shortest interval of renewals: below that a machine does nothing else, and its timers do not keep it.
+/// The shortest interval of renewals: at shorter ones a machine is busy with nothing else, and its timers are not that
+/// exact.
 const RENEWAL_MIN: Duration = Duration::from_millis(1);
-/// The most leases that a node may wait at random before it campaigns. There is no leader for as long as that after each loss.
+/// The longest random wait, in leases. An election can take that long after each loss of a leader.
 const RANDOM_WAIT_LEASES_MAX: u32 = 10;
 const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(5);
 const MISS_COUNT: u32 = 4;
-/// The time for which a request leaves an unreachable store alone: it may be electing a leader of its own.
+/// The pause before a request tries an unreachable store again: the store may be electing a leader of its own.
 pub(crate) const REOPEN_PAUSE: Duration = Duration::from_millis(100);
-/// The longest time that a member of a cluster by seniority may be lost, or silent, before anything is done about it: an operator
-/// can act within an hour.
+/// The longest time for which a member of a cluster by seniority may be lost, or silent, before it is removed: within an hour an
+/// operator can act.
 pub(crate) const STABLE_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// The place of an election, as far as timers depend on it.
+/// The venue of an election: among peers or over a store. The timers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Venue {
     /// Among the nodes themselves.
@@ -93,25 +94,25 @@ pub enum Venue {
     Store,
 }
 
-/// Every timer of an election. [`Timers::new`] derives the others from the lease.
+/// All timers of an election. [`Timers::new`] derives them from the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// The time that a leader may lead without being heard; among peers, the time for which a supporter supports no other
-    /// candidate.
+    /// The time for which a leader may lead without a renewal; among peers, the time for which a voter that supports it
+    /// supports no other candidate.
     pub lease: Duration,
     /// The interval at which the leader renews; among peers, the heartbeat interval.
     pub renewal: Duration,
-    /// The time that the work may take to end in order.
+    /// The time for the work to end in order.
     pub drain: Duration,
-    /// The time before the end of the lease at which work that has not ended is killed.
+    /// The time before the end of the lease at which unfinished work is killed.
     pub kill_margin: Duration,
     /// The most by which the rates of two clocks may differ.
     pub drift_max: Drift,
-    /// Among peers: how many heartbeats are missed until the leader is not heard.
+    /// Among peers: the number of consecutive missed heartbeats after which the leader counts as not heard.
     pub miss_count: u32,
     /// Among peers: the time that a new node listens for a leader before it campaigns.
     pub initial_wait: Duration,
-    /// Among peers: the longest random wait before standing.
+    /// Among peers: the longest random wait before a campaign.
     pub random_wait_max: Duration,
     /// Among peers: the least time between two nodes that campaign in order.
     pub stagger: Duration,
@@ -121,10 +122,10 @@ pub struct Timers {
     pub poll_interval: Duration,
 }
 
-/// An error in a configuration. Wrong relations between timers are all in one message.
+/// An error in a configuration. All wrong relations between timers are in one error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The election's name cannot be one.
+    /// The election's name is invalid.
     #[error(
         "the election's name {name:?} cannot be used: it names files and records; use 1 to 63 letters, digits, '.', '_' and '-'"
     )]
@@ -132,7 +133,7 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// A node's name cannot be one.
+    /// A node's name is invalid.
     #[error("the node's name {name:?} cannot be used: {error}")]
     Node {
         /// The name.
@@ -151,7 +152,7 @@ pub enum ConfigError {
         /// The entry.
         entry: String,
     },
-    /// A peer's host has no address.
+    /// A peer's host name does not resolve.
     #[error("the address {address} of this node leads nowhere: {why}; correct the host in the list of peers")]
     Unresolved {
         /// The address.
@@ -180,7 +181,8 @@ pub enum ConfigError {
         /// The peers' names.
         peers: String,
     },
-    /// This node kept metadata, and would go by other voters without it.
+    /// This node has kept metadata, so its log names the voters; without metadata it would use the configured ones
+    /// instead.
     #[error(
         "the voters of this election are {recorded}, by its record {number}, and --peers names {configured}: a node that keeps no \
          metadata counts these, and could lead beside the others. Start it with --metadata, as before"
@@ -202,7 +204,7 @@ pub enum ConfigError {
         /// The election.
         kind: ElectionKind,
     },
-    /// The election is fenced by itself.
+    /// The algorithm is fenced already and needs no confirmation.
     #[error(
         "leaders that are elected by {algorithm} have a token already; leave out --confirm, or let another election nominate"
     )]
@@ -213,7 +215,7 @@ pub enum ConfigError {
     /// The attributes of a member are too long.
     #[error(transparent)]
     Attributes(#[from] AttributesError),
-    /// A cluster by seniority cannot be held so.
+    /// The options of the cluster by seniority are wrong.
     #[error(transparent)]
     Seniority(#[from] SeniorityError),
     /// An option for a cluster with members was given to another election.
@@ -239,7 +241,7 @@ pub enum ConfigError {
         /// The election.
         kind: ElectionKind,
     },
-    /// Metadata is kept where a majority elects, and where its leader has a lease.
+    /// Metadata needs an election by a quorum whose leader has a lease.
     #[error(
         "metadata is kept together by a quorum whose leader has a lease, and here the election is {kind}, with safety = {}; leave \
          --metadata and --etcd-api out, or --algorithm and --safety", crate::handshake::safety_name(*safety)
@@ -250,12 +252,12 @@ pub enum ConfigError {
         /// The safety that it promises.
         safety: Safety,
     },
-    /// A store is to decide about splits and to confirm leaders.
+    /// Both a store for splits and a confirmation are configured; each would decide the same thing.
     #[error(
         "a store that decides about splits (--split-brain lease:URL) and a confirmation (--confirm) would decide the same thing; leave one of them out"
     )]
     TwoStores,
-    /// Something is asked for that only an election by a quorum has.
+    /// An option was given that only an election by a quorum has.
     #[error("{what}: an election by {kind} has none; leave it out, or choose quorum")]
     OnlyQuorum {
         /// The election.
@@ -263,18 +265,18 @@ pub enum ConfigError {
         /// The option.
         what: &'static str,
     },
-    /// The cluster's name cannot be one.
+    /// The cluster's name is invalid.
     #[error("the cluster's name {name:?} cannot be used: use 1 to 63 letters, digits, '.', '_' and '-'")]
     Cluster {
         /// The name.
         name: String,
     },
-    /// Protection is asked for, and leave to do without.
+    /// Both TLS and insecure cleartext are configured.
     #[error(
         "TLS and insecure cleartext exclude each other; leave out --insecure-cleartext, or the files of TLS"
     )]
     TlsAndCleartext,
-    /// No directory for state is known.
+    /// The directory for state is not known.
     #[error(
         "no directory for this node's state is known: set HOME or XDG_STATE_HOME, or name one with --state-dir"
     )]
@@ -290,7 +292,7 @@ pub enum TimerProblem {
         /// The timer.
         name: &'static str,
     },
-    /// The drift bound is not below one half: clocks like that keep no lease.
+    /// The drift bound is not below one half: no lease is safe with such clocks.
     #[error("the drift bound of {ppm} parts per million is not below 500000")]
     Drift {
         /// The bound.
@@ -314,7 +316,7 @@ pub enum TimerProblem {
         /// Together.
         sum: Duration,
     },
-    /// An answer may take so long that a single late one costs the lease.
+    /// A single late answer could cost the lease.
     #[error(
         "renewal {renewal:?} + time for an answer {answer_timeout:?} must be shorter than the lease of {lease:?}, or one late answer costs the lead"
     )]
@@ -326,7 +328,7 @@ pub enum TimerProblem {
         /// The lease.
         lease: Duration,
     },
-    /// No machine keeps a lease that short.
+    /// The lease is too short for any machine.
     #[error("the lease of {lease:?} is shorter than {least:?}, which no machine keeps")]
     LeaseTiny {
         /// The lease.
@@ -334,7 +336,7 @@ pub enum TimerProblem {
         /// The least.
         least: Duration,
     },
-    /// Renewals that follow each other faster than a machine keeps.
+    /// The renewal interval is too short for any machine.
     #[error(
         "the renewal (heartbeat) of {renewal:?} is shorter than {least:?}, which no machine keeps; a quarter of the lease of {lease:?} \
          is the rule among peers, a sixth over a store"
@@ -347,7 +349,7 @@ pub enum TimerProblem {
         /// The lease.
         lease: Duration,
     },
-    /// There would be no leader for long after each loss.
+    /// The random wait is too long: it delays the election after each loss of a leader.
     #[error(
         "the random wait of up to {random_wait_max:?} before standing is longer than {most:?}, ten leases of {lease:?}: for as long \
          nobody leads after each loss; three tenths of the lease are the rule"
@@ -360,7 +362,7 @@ pub enum TimerProblem {
         /// The lease.
         lease: Duration,
     },
-    /// Followers would give up a leader that is well.
+    /// The miss count is too small: followers would give up a healthy leader.
     #[error("{miss_count} heartbeats missed must be at least 2, or one late packet costs the leader")]
     MissCount {
         /// The count.
@@ -376,7 +378,7 @@ impl Timers {
             Venue::Peers => PROMISE,
             Venue::Store => LEASE,
         });
-        // Over a store, so that half a lease is left for an outage of it, whenever that begins.
+        // Half of the lease remains for an outage of the store, whenever that begins.
         let (renewal, drain, answer_timeout) = match venue {
             Venue::Peers => (lease / 4, lease / 4, lease / 4),
             Venue::Store => (lease / 6, lease / 6, lease / 8),
@@ -396,9 +398,9 @@ impl Timers {
         }
     }
 
-    /// The shortest session that is of use, over a store that keeps sessions and gives others than it is asked for. It is kept
-    /// alive with each renewal, and at the latest when a third of it has passed, and some time may pass until that is answered. In
-    /// what is left, less the drift, the work must be able to end. It is not longer than the lease.
+    /// The shortest session that is of use over a store that may grant another time to live than requested. The session is kept
+    /// alive with each renewal, and at the latest when a third of it has passed; the answer takes some time. The work must be able
+    /// to end in the rest, less the drift. Not longer than the lease.
     #[must_use]
     pub fn session_min(&self) -> Duration {
         let ending = self.drain.saturating_add(self.kill_margin);
@@ -495,14 +497,14 @@ pub(crate) struct Config {
     pub(crate) seniority: SeniorityOptions,
     /// The attributes of this node, for the other members.
     pub(crate) attributes: Arc<Attributes>,
-    /// The timers of the nomination, where a store confirms; otherwise the same.
+    /// The timers of the nomination if a store confirms; otherwise equal to `timers`.
     pub(crate) nomination_timers: Timers,
 }
 
-/// The name of a node where none is given: the host's name and the process id.
+/// The default name of a node: the host's name and the process id.
 ///
 /// # Errors
-/// [`ConfigError::Node`] if even that cannot be a name.
+/// [`ConfigError::Node`] if that is no valid name.
 pub fn default_node() -> Result<NodeId, ConfigError> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host: String =
@@ -514,7 +516,7 @@ pub fn default_node() -> Result<NodeId, ConfigError> {
     NodeId::new(&name).map_err(|error| ConfigError::Node { name, error })
 }
 
-/// The directory for state where none is given: `$XDG_STATE_HOME/primacy`, or `~/.local/state/primacy`.
+/// The default directory for state: `$XDG_STATE_HOME/primacy`, or `~/.local/state/primacy`.
 ///
 /// # Errors
 /// [`ConfigError::NoStateDirectory`] if neither `XDG_STATE_HOME` nor `HOME` is set.
@@ -539,7 +541,7 @@ pub fn check_election(name: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks a cluster's name, by the same rule.
+/// Checks a cluster's name by the rule for the election's.
 ///
 /// # Errors
 /// [`ConfigError::Cluster`]
@@ -547,11 +549,11 @@ pub fn check_cluster(name: &str) -> Result<(), ConfigError> {
     check_election(name).map_err(|_| ConfigError::Cluster { name: name.to_owned() })
 }
 
-/// The safety that such an election among peers promises.
+/// The safety that this election among peers promises.
 ///
 /// # Errors
-/// [`ConfigError::Advisory`] if it promises nothing and that was not allowed, and [`ConfigError::OnlyQuorum`] if something is
-/// required of it that only a quorum has.
+/// [`ConfigError::Advisory`] if it promises none and the caller has not allowed that, and [`ConfigError::OnlyQuorum`] if an
+/// option needs a quorum.
 pub(crate) fn promised(
     kind: ElectionKind,
     safety: Option<Safety>,

@@ -1,4 +1,4 @@
-//! The cordon of a node: whether its operator lets it lead. It is kept over restarts.
+//! The cordon of a node: an operator's order that it must not lead. It survives restarts.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,10 +9,10 @@ use primacy_core::NodeId;
 use crate::disk::{DiskError, check_dir, file_name, make_anew, make_dir, sync_dir};
 use crate::error::AdminError;
 
-/// A file beside the state of the node while the node is cordoned, and none while it may lead.
+/// The cordon as a file beside the node's state. The file exists while the node is cordoned.
 #[derive(Debug)]
 pub(crate) struct Cordon {
-    /// `None` where this node keeps nothing on a disk.
+    /// `None` for a node without a state directory.
     path: Option<PathBuf>,
     is_cordoned: bool,
 }
@@ -41,7 +41,7 @@ impl Cordon {
         self.path.is_some()
     }
 
-    /// Returns when the change survives a power cut. After an error it is as it was before.
+    /// Sets the cordon, and returns when the change survives a power cut. After an error the cordon is unchanged.
     ///
     /// # Errors
     /// [`AdminError::NotKept`].
@@ -63,7 +63,7 @@ fn create(path: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result
     make_dir(dir).map_err(io::Error::other)?;
     let written = make_anew(path).and_then(write).and_then(|()| sync_dir(dir).map_err(io::Error::other));
     if written.is_err() {
-        // Without its text, too, it would cordon the node at its next start.
+        // The file would cordon the node at its next start even without its text.
         let _ = std::fs::remove_file(path);
     }
     written
@@ -110,11 +110,11 @@ mod tests {
         let node = NodeId::new("a").unwrap();
         let load = || Cordon::load(Some(&dir), "billing", node).unwrap();
         let mut cordon = load();
-        // The disk has room for the name of the file, and none for its text.
+        // The disk has room for the name of the file, and not for its text.
         let path = dir.join("billing@a.cordoned");
         create(&path, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert!(!load().is_set());
-        // And it has none for the name.
+        // The disk has no room for the name either.
         std::fs::create_dir_all(path.join("in the way")).unwrap();
         let why = cordon.set(true).unwrap_err().to_string();
         assert!(why.contains("nothing has changed"), "{why}");

@@ -1,6 +1,6 @@
-//! Reports of a node's death by its guardian: to the peers, or in the record of a store.
+//! Death notices: a node's guardian reports its death to the peers, or in the record of a store.
 //!
-//! This module does not find out whether the node and all its work are gone. The guardian makes sure of it, and reports it by calling
+//! This module does not check that the node and all its work are gone. The guardian must be certain of that before it calls
 //! [`DeathNotifier::notify`].
 
 #[cfg(feature = "peers")]
@@ -27,7 +27,7 @@ use peers::PeersNotifier;
 pub use spec::{DeathNoticeSpec, HelloText, PathText, SecuritySpec, StoreSpec};
 use store::StoreNotifier;
 
-/// A guardian's part in the election of its node. Among peers, its connections close when it is dropped.
+/// A guardian's access to the election of its node. Among peers, dropping it closes its connections.
 #[derive(Debug)]
 pub struct DeathNotifier {
     part: Part,
@@ -40,23 +40,23 @@ enum Part {
     Store(StoreNotifier),
 }
 
-/// The receivers of a report of a death.
+/// The receivers of a death notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The peers that have confirmed it.
     pub heard: Vec<NodeId>,
-    /// The peers that have not, and why. They will find out by silence.
+    /// The peers that have not confirmed it, and why. They will notice the node's silence.
     pub unheard: Vec<(NodeId, String)>,
-    /// Over a store: true if the record names the dead process no more.
+    /// Over a store: true if the record does not name the dead process any more.
     pub released: bool,
-    /// Over a store: the reason why the record could not be released. Its lease will run out.
+    /// Over a store: the reason why the record was not released. Its lease will expire.
     pub trouble: Option<String>,
 }
 
 /// The reason why a guardian cannot report a death.
 #[derive(Debug, thiserror::Error)]
 pub enum DeathNoticeError {
-    /// The node's hello was not made by this version.
+    /// The node's hello cannot be parsed: another version made it.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Hello(String),
     /// The node's election is held among peers, and the guardian's program is built without them.
@@ -64,22 +64,22 @@ pub enum DeathNoticeError {
         "this program was built without elections among peers; build it with the feature `peers` of the crate primacy"
     )]
     NoPeers,
-    /// A name was not made by this version.
+    /// A name cannot be parsed: another version made it.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Name(#[from] NodeIdError),
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The system gives no thread.
+    /// The system could not start a thread.
     #[error("the guardian cannot start a thread: {0}")]
     Thread(io::Error),
-    /// The system gives no random numbers.
+    /// The system returned no random numbers.
     #[error(transparent)]
     Entropy(#[from] DiskError),
 }
 
 impl DeathNotifier {
-    /// Gets ready. Among peers it starts to connect to every one, and to connect again whenever a connection breaks.
+    /// Prepares for a notice. Among peers, connects to every peer, and reconnects whenever a connection breaks.
     ///
     /// # Errors
     /// [`DeathNoticeError`]
@@ -94,12 +94,12 @@ impl DeathNotifier {
         Ok(Self { part })
     }
 
-    /// Switches to the specification that the same process has by now: connects to peers that are new, or elsewhere, and leaves former
-    /// peers. Peers that stay notice nothing.
+    /// Switches to a newer specification of the same process: connects to peers that are new or have another address, and disconnects
+    /// from former peers. Connections to the other peers are kept.
     ///
     /// # Errors
-    /// [`DeathNoticeError`]. Where no thread can be started, some peers that are new or elsewhere would not be told until it is called again,
-    /// and all others are; where a name is invalid, nothing has changed.
+    /// [`DeathNoticeError`]. If a thread cannot be started, the peers concerned would not receive a notice until this is called again; all
+    /// others would. If a name is invalid, nothing has changed.
     pub fn reach(&mut self, spec: &DeathNoticeSpec) -> Result<(), DeathNoticeError> {
         match (&self.part, spec) {
             (Part::Peers(notifier, _), DeathNoticeSpec::Peers { peers, .. }) => notifier.reach(peers),
@@ -116,7 +116,7 @@ impl DeathNotifier {
         }
     }
 
-    /// The peers that would hear of a death at once.
+    /// The peers that are connected, and would receive a notice at once.
     #[must_use]
     pub fn connected(&self) -> Vec<NodeId> {
         match &self.part {
@@ -125,13 +125,12 @@ impl DeathNotifier {
         }
     }
 
-    /// Reports to every peer, or to the store, that the node's process is gone and, with it, all its work; to be called only when both
-    /// are. Returns when the report is known to have been heard, and at the latest after `bound`; afterwards the guardian may exit. It
-    /// may be called again.
+    /// Reports to every peer, or to the store, that the node's process and all its work are gone; call it only when both are. Returns
+    /// when the receivers have confirmed, and at the latest after `bound`; afterwards the guardian may exit. It may be called again.
     pub fn notify(&mut self, bound: Duration) -> Receipt {
         match &mut self.part {
             Part::Peers(peers, None) => peers.notify(bound),
-            // Both at once: neither need wait for the other, which may not answer.
+            // In parallel: either may not answer, and must not delay the other.
             Part::Peers(peers, Some(store)) => std::thread::scope(|scope| {
                 let cleared = scope.spawn(|| store.notify(bound));
                 let Receipt { heard, unheard, .. } = peers.notify(bound);

@@ -42,8 +42,8 @@ use crate::stats::Stats;
 
 /// One node's part in one election.
 ///
-/// A handle can be cloned; they are all the same node. When the last one is dropped, and every leadership and guard
-/// with it, the node leaves the election in order.
+/// Handles can be cloned and all denote the same node. When the last handle, leadership and guard are dropped, the node
+/// leaves the election in order.
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,7 +66,7 @@ pub struct Elector {
     about: Arc<About>,
 }
 
-/// State that does not change while the node runs.
+/// Values that do not change while the node runs.
 #[derive(Debug)]
 struct About {
     election: String,
@@ -76,20 +76,20 @@ struct About {
     timers: Timers,
     /// The minimum number of members, by seniority.
     minimum_members: Option<usize>,
-    /// The specification with the peers of the configuration; where voters can change, the map knows better.
+    /// The specification with the configured peers. Where voters can change, the peers come from the map instead.
     death_notice_spec: Option<DeathNoticeSpec>,
     map: Option<Map>,
-    /// True if the leader's right ends by itself.
+    /// True if a leadership ends when it is not renewed.
     has_lease: bool,
-    /// A permit for the one part that this node takes in the partitions.
+    /// One permit: a node joins the partitions at most once at a time.
     place: Arc<Semaphore>,
     #[cfg(feature = "metrics")]
     stats: Arc<Stats>,
-    /// Set if this node could not go on.
+    /// Set when the node halts after a failure.
     halted: Arc<OnceLock<CampaignError>>,
 }
 
-/// The confirmation of the leader that an election among peers names.
+/// The means by which the leader that an election among peers names is confirmed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Confirm {
     /// A majority of the peers.
@@ -98,7 +98,7 @@ pub enum Confirm {
     Store(String),
 }
 
-/// A URL may have a password.
+/// Hides the store's URL, which may contain a password.
 impl fmt::Debug for Confirm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -108,7 +108,7 @@ impl fmt::Debug for Confirm {
     }
 }
 
-/// Gathers how a node takes part; made by [`Elector::builder`].
+/// The options of a node in an election; made by [`Elector::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -136,7 +136,7 @@ pub struct Builder {
 }
 
 impl Elector {
-    /// Starts to describe a node's part in an election.
+    /// Returns the builder of an elector.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -167,25 +167,25 @@ impl Elector {
         elected.await.unwrap_or_else(|_| Err(self.end()))
     }
 
-    /// Waits until this node takes part no more: [`CampaignError::Halted`] if it could not go on, and [`CampaignError::Closed`] if it was
-    /// closed. A node that campaigns or leads learns it from its campaign; this is for a node that only votes.
+    /// Waits until this node has left the election: [`CampaignError::Halted`] if it halted after a failure, and [`CampaignError::Closed`]
+    /// if it was closed. For nodes that only vote: a campaign or a leadership reports it by itself.
     pub async fn closed(&self) -> CampaignError {
         self.requests.closed().await;
         self.end()
     }
 
-    /// The reason why this node takes part no more.
+    /// The reason why this node has left the election.
     fn end(&self) -> CampaignError {
         self.about.halted.get().cloned().unwrap_or(CampaignError::Closed)
     }
 
-    /// Watches the leader, from now on.
+    /// Watches changes of the leader, from now on.
     #[must_use]
     pub fn observe(&self) -> Observer {
         self.publisher.observe()
     }
 
-    /// Watches what leaders announce, from now on; see [`Leadership::publish`].
+    /// Watches the announcements of leaders, from now on; see [`Leadership::publish`].
     #[must_use]
     pub fn announcements(&self) -> Announcements {
         Announcements::new(self.publisher.announcements())
@@ -194,7 +194,7 @@ impl Elector {
     /// Publishes as [`Leadership::publish`] does, without the [`Leadership`] of this node.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Leadership::publish`].
     pub async fn publish(&self, state: impl AsRef<[u8]>) -> Result<LeaderSequence, PublishError> {
         publish(state.as_ref(), None, |request| self.requests.send(request).is_ok()).await
     }
@@ -205,9 +205,10 @@ impl Elector {
         Members::new(self.publisher.members.subscribe())
     }
 
-    /// Checks that the cluster is large enough here to serve a request: call it before each. By seniority, it must have
-    /// [`SeniorityOptions::minimum_members`], and this node must belong to it; in other elections there is no cluster, and the check
-    /// always succeeds. It makes no request: a part that has lost the others learns late that it is one.
+    /// Checks that the cluster is large enough to serve a request; call it before each request. In `seniority` the cluster must have
+    /// [`SeniorityOptions::minimum_members`] members, and this node must be one of them. Other elections have no cluster, and there
+    /// the check always succeeds. The check sends nothing: a part that was cut off from the others notices only after its failure
+    /// detection.
     ///
     /// # Errors
     /// [`TooFewMembers`], with the present and the required number.
@@ -222,12 +223,12 @@ impl Elector {
 
     /// Sets whether this node is fit to lead. An unfit node does not campaign, and gives up the lead in order.
     pub fn set_healthy(&self, healthy: bool) {
-        // Where the driver is gone, this node does not lead.
+        // If the driver has ended, this node does not lead.
         let _ = self.requests.send(Request::Healthy(healthy));
     }
 
-    /// States why the application does not want to lead while it does not [campaign](Self::campaign), for
-    /// [`Status::not_campaigning`](crate::Status::not_campaigning), in place of what was stated before.
+    /// States why the application does not [campaign](Self::campaign), for
+    /// [`Status::not_campaigning`](crate::Status::not_campaigning). Replaces an earlier statement.
     pub fn explain_not_campaigning(&self, why: Option<String>) {
         let _ = self.requests.send(Request::NotCampaigning(why));
     }
@@ -238,7 +239,7 @@ impl Elector {
         &self.about.election
     }
 
-    /// The kind of election. Over a store it is the same as by a quorum: with a token.
+    /// The kind of election. An election over a store reports that of a quorum: fenced by a token.
     #[must_use]
     pub fn kind(&self) -> ElectionKind {
         self.about.kind
@@ -256,14 +257,14 @@ impl Elector {
         &self.about.timers
     }
 
-    /// The minimum number of members; `None` where there are none.
+    /// The minimum number of members; `None` if this election has none.
     pub(crate) fn minimum_members(&self) -> Option<usize> {
         self.about.minimum_members
     }
 
-    /// The parameters with which a guardian of this process reports its death; `None` over a store that has no URL. With a guardian, the
-    /// lead and the partitions of a dead process pass to other nodes at once. Where voters can change, it names the present voters, and
-    /// those being added or removed.
+    /// The specification with which a guardian of this process reports its death; `None` over a store that has no URL. With a guardian,
+    /// the lead and the partitions of a dead process pass to other nodes at once. Where voters can change, the specification names the
+    /// present voters and the nodes that are being added or removed.
     #[must_use]
     pub fn death_notice_spec(&self) -> Option<DeathNoticeSpec> {
         let spec = self.about.death_notice_spec.clone()?;
@@ -273,7 +274,7 @@ impl Elector {
         Some(spec.to(others.map(|(node, address)| (node, address.to_string()))))
     }
 
-    /// True if the right of a leader of this election ends by itself.
+    /// True if a leadership of this election ends when it is not renewed.
     pub(crate) fn has_lease(&self) -> bool {
         self.about.has_lease
     }
@@ -292,8 +293,8 @@ impl Elector {
         self.about.witness
     }
 
-    /// Leaves the election: gives up the lead if this node has it, once all guards are dropped, and returns when that is done. Where
-    /// the caller cannot wait for that, it drops the future; then this node leads until the guards are dropped or the process ends.
+    /// Leaves the election: gives up the lead if this node has it, once all guards are dropped, and returns when that is done. If
+    /// the future is dropped, the node still leaves, and leads until the guards are dropped or the process ends.
     pub async fn close(self) {
         let (closed, done) = oneshot::channel();
         if self.requests.send(Request::Close(closed)).is_ok() {
@@ -342,13 +343,13 @@ impl Builder {
         self
     }
 
-    /// The time that the work may take to end in order. Default: a quarter of the lease among peers, a sixth over a store.
+    /// The time for the work to end in order. Default: a quarter of the lease among peers, a sixth over a store.
     pub const fn drain(mut self, drain: Duration) -> Self {
         self.drain = Some(drain);
         self
     }
 
-    /// The time before the end of the lease at which work that has not ended is killed.
+    /// The time before the end of the lease at which unfinished work is killed.
     pub const fn kill_margin(mut self, kill_margin: Duration) -> Self {
         self.kill_margin = Some(kill_margin);
         self
@@ -360,7 +361,7 @@ impl Builder {
         self
     }
 
-    /// Among peers: the longest random wait before standing.
+    /// Among peers: the longest random wait before a campaign.
     pub const fn random_wait_max(mut self, wait: Duration) -> Self {
         self.random_wait_max = Some(wait);
         self
@@ -374,8 +375,8 @@ impl Builder {
         self
     }
 
-    /// Among peers: lets a quorum or a store confirm the node that the election names. Its leaders then have a token and a lease. All
-    /// nodes must agree.
+    /// Among peers: requires a quorum or a store to confirm the node that the election names. Confirmed leaders have a token and a
+    /// lease. All nodes must agree.
     pub fn confirm(mut self, by: Confirm) -> Self {
         self.confirm = Some(by);
         self
@@ -387,15 +388,15 @@ impl Builder {
         self
     }
 
-    /// Allows an election in which nothing keeps a second leader away, in a partition for example: its leaderships have no
-    /// token, and [`Elector::campaign_any`] hands them out.
+    /// Allows an advisory election, in which two nodes can lead at once, for example during a partition: its leaderships
+    /// have no token, and only [`Elector::campaign_any`] returns them.
     pub const fn allow_advisory(mut self, allowed: bool) -> Self {
         self.allow_advisory = allowed;
         self
     }
 
-    /// Among peers, by a quorum: the promised safety. Default: [`Safety::Lease`]. All nodes must agree. No other election among peers has
-    /// a lease.
+    /// Among peers, by a quorum: the promised safety. Default: [`Safety::Lease`]. All nodes must agree. No other election among peers can
+    /// promise a lease.
     pub const fn safety(mut self, safety: Safety) -> Self {
         self.safety = Some(safety);
         self
@@ -413,7 +414,7 @@ impl Builder {
         self
     }
 
-    /// Among peers, by a quorum: the nodes keep a map together, see [`Elector::map`]. All nodes must agree.
+    /// Among peers, by a quorum: the nodes replicate a map, see [`Elector::map`]. All nodes must agree.
     pub const fn metadata(mut self, durability: Durability) -> Self {
         self.metadata = Some(durability);
         self
@@ -426,8 +427,8 @@ impl Builder {
         self
     }
 
-    /// Among peers: the name of the installation, which all nodes must agree on; the election's name if none is given.
-    /// It keeps two installations apart that reach each other's ports.
+    /// Among peers: the name of the installation; the election's name if none is given. All nodes must agree. Nodes of
+    /// two installations that reach each other's ports refuse each other by it.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
         self.cluster = Some(name.into());
         self
@@ -459,7 +460,7 @@ impl Builder {
         }
     }
 
-    /// Enters an election over a store of one's own.
+    /// Enters an election over the given [`Register`].
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -468,7 +469,7 @@ impl Builder {
         self.enter_store(config, register, None).await
     }
 
-    /// Enters an election over a store of one's own that keeps sessions.
+    /// Enters an election over the given store with [`Sessions`].
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -495,7 +496,7 @@ impl Builder {
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
         let cordon = Cordon::load(self.state_dir.as_deref(), &config.election, config.node)?;
-        // A store that cannot be read now could never elect; fail at once.
+        // Fail at once if the store cannot be read.
         store.first().await?;
         let identity = Identity::new(config.node, incarnation()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
@@ -512,7 +513,7 @@ impl Builder {
                 timeout_min,
             );
             let _ = ready.send(Ok(()));
-            // A lease that ends is reported by the driver.
+            // The driver reports the end of a leadership.
             let _ = drive(&mut machine, &mut effects, &mut frontend).await;
         })
         .await
@@ -525,7 +526,7 @@ impl Builder {
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
         let cordon = Cordon::load(self.state_dir.as_deref(), &config.election, config.node)?;
-        // A store that cannot be read now could never elect; fail at once.
+        // Fail at once if the store cannot be read.
         register.read().await?;
         let identity = Identity::new(config.node, incarnation()?);
         let seed = u64::from_be_bytes(disk::entropy()?);
@@ -538,16 +539,16 @@ impl Builder {
             let mut effects =
                 StoreEffects::measured(register, Arc::clone(&frontend.stats), config.timers.lease.into());
             let _ = ready.send(Ok(()));
-            // A lease that ends is reported by the driver.
+            // The driver reports the end of a leadership.
             let _ = drive(&mut machine, &mut effects, &mut frontend).await;
         })
         .await
     }
 
-    /// Checks what was gathered, without entering, and returns the timers that would be in force at this venue.
+    /// Checks the options without entering the election, and returns the timers that would be in force at `venue`.
     ///
     /// # Errors
-    /// [`ConfigError`]; wrong relations between timers are all in one.
+    /// [`ConfigError`]; all wrong relations between timers are in one error.
     pub fn check(&self, venue: Venue) -> Result<Timers, ConfigError> {
         self.config(venue).map(|config| config.timers)
     }
@@ -620,7 +621,7 @@ impl Builder {
         if self.witness && !kind.needs_majority() {
             return Err(ConfigError::NothingToVote { kind });
         }
-        // Reads and sessions rest on the leader's lease.
+        // Reads and sessions of the map depend on the leader's lease.
         if self.metadata.is_some() && (kind != ElectionKind::default() || safety != Safety::Lease) {
             return Err(ConfigError::Metadata { kind, safety });
         }
@@ -628,7 +629,7 @@ impl Builder {
         Ok((kind, safety))
     }
 
-    /// The kind of election over a store, which has its own way to find the leader.
+    /// The kind of election over a store. Options for elections among peers are refused.
     fn over_a_store(&self) -> Result<ElectionKind, ConfigError> {
         let among_peers = [
             (self.algorithm.is_some(), "an algorithm (algorithm)"),
@@ -657,12 +658,12 @@ impl Builder {
     }
 }
 
-/// Returns a new incarnation, where nothing is kept of earlier ones.
+/// Returns the incarnation of a node without durable state.
 fn incarnation() -> Result<Incarnation, ConnectError> {
     Ok(Incarnation { count: clock::wall_millis(), nonce: u64::from_be_bytes(disk::entropy()?) })
 }
 
-/// Starts the thread of the election, and waits until it takes part.
+/// Starts the election's thread, and waits until the node has entered the election.
 async fn start<F, L>(
     config: Config,
     identity: Identity,
@@ -723,7 +724,8 @@ where
         .thread_keep_alive(Duration::MAX)
         .build()
         .map_err(ConnectError::Thread)?;
-    // Names are looked up on a second thread. It is there from now on: where the system has none to give, tokio panics.
+    // Names are looked up on a second thread. It is started now, because tokio panics later if the system cannot start
+    // a thread.
     runtime.spawn_blocking(|| ());
     std::thread::Builder::new()
         .name("primacy".to_owned())

@@ -1,4 +1,4 @@
-//! Errors of entering an election, of campaigning in it, and of requests to a node of it.
+//! Errors of entering an election, of campaigns, and of requests to a node.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,25 +25,25 @@ pub enum ConnectError {
     /// The store's URL is wrong, or the store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The store could be opened and its record not be read.
+    /// The store was opened, and its record could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The store could be opened and its queue not be looked at.
+    /// The store was opened, and its queue could not be read.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The store that all nodes are to share has no mark yet by which it could be told from others.
+    /// The id of the store that all nodes are to share could not be written.
     #[error("the store has no mark yet, by which the nodes would see that they share it, and {0}")]
     StoreId(SetError),
     /// This node's state cannot be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// This node cannot listen or talk to its peers.
+    /// This node cannot listen, or cannot reach its peers.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// This node's log cannot be used.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log is whole, and its content cannot be read, mostly because a later version has written it.
+    /// The log is intact and cannot be decoded, in most cases because a later version has written it.
     #[cfg(feature = "peers")]
     #[error("in the log of this node, {0}. {advice}; the log is left as it is", advice = advice(.0))]
     LaterLog(Unreadable),
@@ -53,8 +53,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns whether the same may succeed a little later, without that anybody mends anything: the store is not reached yet, has too
-    /// much to do, or this machine is short of memory, descriptors or threads.
+    /// Returns whether a later attempt may succeed without any repair: the store is not reached or overloaded, or this machine is
+    /// short of memory, descriptors or threads.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -74,7 +74,8 @@ impl ConnectError {
 }
 
 impl ConnectError {
-    /// Returns whether this machine is short of something that entering takes, or its store did not answer a first look.
+    /// Returns whether this machine lacks a resource for entering the election, or the store did not answer the first
+    /// read.
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         match self {
@@ -97,7 +98,7 @@ fn advice(unreadable: &Unreadable) -> &'static str {
     }
 }
 
-/// Advice for a log that makes no sense, though its checksums are right.
+/// Advice for a log with right checksums and invalid content.
 #[cfg(feature = "peers")]
 const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy member readmit`)";
 
@@ -131,14 +132,14 @@ pub enum CampaignError {
     /// This node votes only.
     #[error("this node is a witness: it votes and never stands")]
     Witness,
-    /// The others are configured differently for the election, and this node, which could lead without them, has known no leader and
-    /// no peer that agrees with it.
+    /// The peers' configuration of the election differs from this node's. This node could lead without them, and has known no leader
+    /// and no peer that agrees with it.
     #[error("configuration mismatch with peers; shutting down rather than risk a second leader: {why}")]
     ConfigMismatch {
         /// The node that differs, and both configurations.
         why: String,
     },
-    /// This node could not go on, because its state cannot be written for example.
+    /// This node halted after a failure, for example because its state could not be written.
     #[error("this node takes no part in the election any more: {why}")]
     Halted {
         /// The failure.
@@ -146,24 +147,24 @@ pub enum CampaignError {
     },
 }
 
-/// The reason why a state is not announced. Nothing has changed.
+/// The reason why a state was not published. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// Only the leader announces, until its work shall stop.
+    /// Only the leader can publish, and only until its work must stop.
     #[error("{node} does not lead: {}; let the leader publish it", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
     NotLeading {
-        /// The node that should have announced it.
+        /// The node that was asked.
         node: NodeId,
         /// The leader, as far as the node knows.
         leader: Option<NodeId>,
     },
-    /// The leader drains its work, and announces nothing more.
+    /// The leader drains its work, and publishes nothing more.
     #[error("{node} is giving up its lead; let the next leader publish it")]
     GivingUp {
         /// The node that still leads.
         node: NodeId,
     },
-    /// Every message of the leader carries it, so it is short.
+    /// The state is too long: every message of the leader carries it.
     #[error(
         "a leader publishes at most {ANNOUNCEMENT_MAX} bytes, and this has {length}; publish where the rest can be found"
     )]
@@ -171,7 +172,7 @@ pub enum PublishError {
         /// The length in bytes.
         length: usize,
     },
-    /// Messages of this election's leader carry nothing of the application's.
+    /// Only in the election `ranked` do the leader's messages carry a state.
     #[error(
         "only a leader that is elected by `ranked` announces a state to the others; choose that election"
     )]
@@ -181,16 +182,16 @@ pub enum PublishError {
     Closed,
 }
 
-/// The durability of an operator's order over a restart of the node.
+/// The durability of an operator's request over a restart of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is on the disk.
+    /// It is on the disk, and holds after a restart.
     Durably,
-    /// The node keeps nothing on a disk; it holds until the process ends.
+    /// The node has no state directory; the request holds until the process ends.
     UntilRestart,
 }
 
-/// The reason why a node does not carry out a request. Every text names an alternative.
+/// The reason why a node does not carry out an operator's request. Every text names an alternative.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// Only the leader can give up the lead.
@@ -204,10 +205,10 @@ pub enum AdminError {
         node: NodeId,
         /// The leader, as far as it knows.
         leader: Option<NodeId>,
-        /// The reason why its application does not want to lead, where it has stated that.
+        /// The reason why the node's application does not campaign, if it has stated one.
         not_campaigning: Option<String>,
     },
-    /// The node is giving up its lead already, and cannot give it to another node any more.
+    /// The node is giving up its lead already, and can no longer transfer it.
     #[error(
         "{node} is giving up the lead of term {term} already; wait for its end, or ask {node} to resign, which says what keeps the lead"
     )]
@@ -217,7 +218,7 @@ pub enum AdminError {
         /// The term of the lead.
         term: Term,
     },
-    /// The lead can be given to a voter only.
+    /// The lead can only be transferred to a voter.
     #[error("{to} is none of the voters ({voters}); name one of them")]
     NotAVoter {
         /// The intended successor.
@@ -225,7 +226,7 @@ pub enum AdminError {
         /// The voters.
         voters: String,
     },
-    /// The lead can only be given to a connected node: else it would be given up for nothing.
+    /// The lead can only be transferred to a connected node: otherwise it would be given up without a successor.
     #[error(
         "{to} is not connected to the leader, so the lead would be given up and not go there; name a node that is connected"
     )]
@@ -239,7 +240,7 @@ pub enum AdminError {
         /// The intended successor.
         to: NodeId,
     },
-    /// The lead is there already.
+    /// The node leads already.
     #[error("{to} leads already")]
     ToItself {
         /// The intended successor.
@@ -253,7 +254,7 @@ pub enum AdminError {
         /// The election.
         kind: ElectionKind,
     },
-    /// Over a store the candidates do not know each other.
+    /// Over a store the candidates do not know each other, and no disk is recorded.
     #[error(
         "over a store the lead cannot be given to a certain node, nor need a node be readmitted; use resign, and cordon the nodes that shall not lead"
     )]
@@ -267,7 +268,7 @@ pub enum AdminError {
     /// Only a cluster by seniority has members that can be removed.
     #[error("only an election by seniority has members; here the configuration says who takes part")]
     NoMembers,
-    /// This node does not know it as a member.
+    /// The node that was asked does not know it as a member.
     #[error("{node} is no member of the cluster that {by} belongs to ({members}); name one of them")]
     NotAMember {
         /// The node to remove.
@@ -277,13 +278,13 @@ pub enum AdminError {
         /// The members that it knows.
         members: String,
     },
-    /// A node vouches for others only.
+    /// A node cannot be removed by a request to itself.
     #[error("{node} cannot vouch for its own death; let it resign, or cordon it")]
     Itself {
         /// This node.
         node: NodeId,
     },
-    /// Only the founder of clusters waits for others.
+    /// The node that was asked belongs to no cluster, and only the founder waits for other nodes.
     #[error(
         "{by} belongs to no cluster, and it is not for {node} that it waits: {} founds one, as the first of the seeds; start that one, or name another first with --seeds, on all nodes",
         founder.map_or_else(|| "nobody".to_owned(), |founder| founder.to_string())
@@ -296,7 +297,7 @@ pub enum AdminError {
         /// The node that founds clusters.
         founder: Option<NodeId>,
     },
-    /// The node has not come with another disk, and has not reported that it has lost one.
+    /// The node has not presented another disk, and has not reported that it has lost one.
     #[error(
         "{node} has not come to {by} with another disk than the recorded one, nor said that it has lost one, so there is nothing to readmit; start it first, and ask again"
     )]
@@ -306,7 +307,7 @@ pub enum AdminError {
         /// The node that was asked.
         by: NodeId,
     },
-    /// A node that has lost its own votes cannot vouch for terms to another one that has.
+    /// The node that was asked has lost its own votes, so it cannot report its term to another node that has.
     #[error(
         "{by} has lost its own disk and has not heard from all others yet; let it be readmitted first, and ask again"
     )]
@@ -314,7 +315,7 @@ pub enum AdminError {
         /// The node that was asked.
         by: NodeId,
     },
-    /// A word that must outlast a restart could not be written. Nothing has changed.
+    /// A cordon that must survive a restart could not be written. Nothing has changed.
     #[error("nothing has changed: {} cannot be written: {source}; make room or mend the directory, and ask again", path.display())]
     NotKept {
         /// The file.

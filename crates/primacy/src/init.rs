@@ -29,13 +29,13 @@ pub enum Init {
     NotNeeded,
 }
 
-/// The reason why there is no first record, as far as is known. No existing record has been changed.
+/// The reason why there may be no first record. No existing record was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The store's URL is wrong, or the store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The content is not known: the store was not reached, or its content is no record.
+    /// The record cannot be read: the store did not answer, or its content is no record.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The record was not written.
@@ -44,7 +44,7 @@ pub enum InitError {
         /// The error.
         why: String,
     },
-    /// It may have been written, or may yet be. To try again does no harm.
+    /// The record may have been written, or may yet be. Repeating [`init`] is safe.
     #[error(
         "it is not known whether the first record was written: {why}. Try again; what is there is never overwritten"
     )]
@@ -54,12 +54,11 @@ pub enum InitError {
     },
 }
 
-/// Makes the released record of the election `election` in the store of `url`, if there is none; and the store's database
-/// or directory, if there is none of these. `lease` is the duration that the record names, the one that the candidates are
-/// configured with.
+/// Makes a released record of the election `election` in the store of `url`, if there is none; also makes the store's
+/// database or directory, if it is missing. `lease` is the duration in the record, which must be that of the candidates.
 ///
-/// Only call this if you know that there is no leader: a leader whose record was deleted goes on for at most one lease,
-/// and would overlap with the one that leads by this record. Their tokens differ all the same.
+/// Call this only if you know that there is no leader: a leader whose record was deleted goes on for at most one lease,
+/// and would overlap with the leader elected by this record. Their tokens differ nevertheless.
 ///
 /// Dropping the future does not take the record back.
 ///
@@ -71,7 +70,7 @@ pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, In
             if let Some((record, _)) = register.read().await? {
                 return Ok(Init::Exists { record: Box::new(record) });
             }
-            // The container of the record may be missing too, such as a table, and is made only with the right to make it.
+            // The container of the record, such as a table, may be missing too. It is made only if the store permits that.
         }
         Ok(Opened::Sessions(_)) => return Ok(Init::NotNeeded),
         // There may be no database yet.
@@ -82,13 +81,13 @@ pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, In
         return Ok(Init::NotNeeded);
     };
     match init_register(&*register, lease).await? {
-        // Some stores begin with a released record, because they know that they are new.
+        // Some stores create a released record themselves, because they know that they are new.
         Init::Exists { record } if is_untouched(&record) => Ok(Init::Made { token: record.token }),
         outcome @ (Init::Made { .. } | Init::Exists { .. } | Init::NotNeeded) => Ok(outcome),
     }
 }
 
-/// The same for a store that is open already.
+/// As [`init`], for a store that is open already.
 ///
 /// # Errors
 /// As for [`init`].
@@ -102,7 +101,7 @@ pub async fn init_register(register: &dyn Register, lease: Duration) -> Result<I
     let unknown = match register.compare_and_set(None, &record).await {
         Ok(_) => return Ok(Init::Made { token }),
         Err(SetError::Unavailable { why }) => return Err(InitError::NotWritten { why }),
-        // Also by a repetition of our own on the way, so it is looked at like an unknown one.
+        // A conflict can also come from a repetition of our own write, so it is looked into like an unknown outcome.
         Err(error @ SetError::Conflict) => error.to_string(),
         Err(SetError::Unknown { why }) => why,
     };
@@ -113,7 +112,7 @@ pub async fn init_register(register: &dyn Register, lease: Duration) -> Result<I
     }
 }
 
-/// True if the record is as a new store begins: released, and written once.
+/// True if the record is that of a new store: released, and written once.
 fn is_untouched(record: &Record) -> bool {
     record.holder.is_none() && record.renewal == 0 && record.nonce == 0
 }
@@ -185,7 +184,7 @@ mod tests {
         let outcomes = tokio::join!(init_register(&register, LEASE), async {
             register.compare_and_set(None, &theirs).await
         });
-        // One of the two was first, and the other one knows it.
+        // One of the two wrote the record, and the other one knows that.
         match outcomes {
             (Ok(Init::Made { .. }), Err(SetError::Conflict)) => {}
             (Ok(Init::Exists { record }), Ok(_)) => assert_eq!(*record, theirs),
@@ -211,7 +210,7 @@ mod tests {
     async fn the_first_leader_of_a_directory_does_not_wait() {
         let path = std::env::temp_dir().join(format!("primacy-init-{}", std::process::id()));
         let url = format!("file:{}", path.display());
-        // Longer than anybody waits here.
+        // Longer than the test waits.
         let lease = Duration::from_secs(3600);
         let token = made(init(&url, "e", lease).await);
         let again = init(&url, "e", lease).await.unwrap();

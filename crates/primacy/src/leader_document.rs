@@ -9,14 +9,15 @@
 //! It is the design of brokers that keep their queue in an object store: no lock, no database, one object. There is nothing
 //! else to fence, because the resource and the election are one: a stale leader's write names a version that is gone.
 //!
-//! - **Elected** by writing oneself into the document over the version that was read. A leader is taken to be gone when the
-//!   document has not changed for its whole timeout, on the reader's own clock, since the reader first saw this version.
+//! - **Elected** by writing its own address into the document, over the version that was read. A leader counts as gone when
+//!   the document has not changed for the leader's whole timeout, on the reader's own clock, since the reader first saw this
+//!   version.
 //! - **Group commit.** Changes wait while a write is under way; the next write takes all of them, in order. Each is
 //!   acknowledged when that write is durable.
-//! - **A conflict deposes.** A leader never reads again to try once more: it would write itself over its successor, and both
-//!   would lead from then on.
-//! - **A lost answer is resolved** by a number that each write carries. The same bytes are written again over the same
-//!   version only while they are not there; so they are written once or never.
+//! - **A conflict deposes.** After a conflict the leader does not read and write again: that would overwrite its successor,
+//!   and both would lead from then on.
+//! - **A lost answer is resolved** by a nonce in each write. The same bytes are written again over the same version
+//!   only while the document does not have them, so they are written at most once.
 //! - **A leader that could not write for its whole timeout** leads no more, whether or not another broker has replaced it, and
 //!   campaigns again: its next leadership has another token.
 //!
@@ -72,21 +73,21 @@ use crate::config::{DRIFT_MAX, LEASE, Timers, Venue};
 use crate::stats::Stats;
 use crate::store_health::{Operation, StoreRequest, StoreTrouble};
 
-/// The identity of a broker, and its timers.
+/// The address of a broker, and its timers.
 #[derive(Clone, Debug)]
 pub struct LeaderDocumentOptions {
-    /// The address where clients reach it. Two brokers may have the same: a random id tells them apart, drawn for each
-    /// [`LeaderDocument`].
+    /// The address where clients reach the broker. It need not be unique: a random id, drawn for each
+    /// [`LeaderDocument`], identifies the broker.
     pub address: String,
-    /// The time for which other brokers wait for a leader that writes nothing. They go by the leader's timeout; the default is
+    /// The time without a write after which other brokers replace this leader: they use the timeout in the document. Default:
     /// 10 seconds.
     pub timeout: Duration,
-    /// The least pause between two writes: each costs money, and stores have limits. None by default.
+    /// The least pause between two writes, because writes cost money and stores limit their rate. Default: none.
     pub write_interval_min: Duration,
 }
 
 impl LeaderDocumentOptions {
-    /// The defaults.
+    /// Returns the default options.
     #[must_use]
     pub fn new(address: &str) -> Self {
         Self { address: address.to_owned(), timeout: LEASE, write_interval_min: Duration::ZERO }
@@ -113,28 +114,28 @@ pub enum Election {
         /// Higher than that of any leader before it.
         token: FencingToken,
     },
-    /// It led already, and its last write is younger than its timeout.
+    /// It leads already, and its last write is younger than its timeout.
     AlreadyLeader {
         /// The token of its leadership.
         token: FencingToken,
     },
-    /// Another broker leads, as far as can be known.
+    /// Another broker leads, as far as this one can know.
     OtherLeader {
         /// The address where it is reached; empty in a document that another program wrote.
         address: String,
         /// The token of its leadership.
         token: FencingToken,
-        /// The time for which it must still be silent until it is taken to be gone.
+        /// The time without a further write after which the leader counts as gone.
         remaining: Duration,
     },
     /// Another broker has written meanwhile. Nothing was changed.
     Conflict,
 }
 
-/// The reason why it was not possible to campaign.
+/// The reason why a campaign failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaderDocumentError {
-    /// The store does not answer, or not clearly. Try again: a write that was made will be found then.
+    /// The store did not answer, or not clearly. Try again: if the write was made, the next call finds it.
     #[error("the document's store cannot be used: {why}")]
     Unavailable {
         /// The error.
@@ -157,19 +158,19 @@ pub enum SubmitError {
     /// This broker does not lead. The change was not made.
     #[error("this broker does not lead, and nothing was changed; find the leader")]
     NotLeading,
-    /// It was replaced, or could not write in time. The change was not made.
+    /// The broker was replaced, or could not write in time. The change was not made.
     #[error("this broker has lost its leadership, and nothing was changed: {why}")]
     NotDone {
         /// The error.
         why: String,
     },
-    /// It lost its leadership in the middle of the write. The change was made, or not; the next leader knows.
+    /// The broker lost its leadership during the write. The change may have been made; the next leader knows.
     #[error("this broker has lost its leadership, and it is not known whether the change was made: {why}")]
     Unknown {
         /// The error.
         why: String,
     },
-    /// The state cannot be written down with this change, and the others that came with it; none of them was made.
+    /// The state with this change, and the others of the same write, cannot be encoded; none of them was made.
     #[error("the state cannot be written with this change, and nothing was changed: {why}")]
     Rejected {
         /// The defect.
@@ -187,7 +188,7 @@ pub enum LeadershipStatus {
         /// The token of its leadership.
         token: FencingToken,
     },
-    /// It has led.
+    /// It has led, and does not any more.
     Ended {
         /// The token of the leadership that has ended.
         token: FencingToken,
@@ -212,23 +213,23 @@ pub enum Ended {
     },
 }
 
-/// Values that an application may want to put into its own fields with each write.
+/// Values for the application's own fields, as of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The address of the leader; `None` in the last write of a leader that resigns.
     pub address: Option<String>,
-    /// Milliseconds since 1970, by this machine. For people and other programs only.
+    /// Milliseconds since 1970, by this machine's wall clock. For people and other programs only.
     pub millis: u64,
 }
 
 type Stamping<S> = Arc<dyn Fn(&mut S, &Stamp) + Send + Sync>;
-/// The source of the time; tests have one of their own.
+/// The source of the time; tests use their own.
 type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// A document with state of type `S`, and this process's part in its election.
 ///
-/// `S` is written as a JSON object. Its field `primacy` belongs to this library; whatever else other programs put there is
-/// kept if `S` keeps it (`#[serde(flatten)]`).
+/// `S` is written as a JSON object. Its field `primacy` belongs to this library; fields of other programs are kept if `S`
+/// keeps them (`#[serde(flatten)]`).
 pub struct LeaderDocument<S> {
     ground: Arc<Ground<S>>,
     term: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -264,13 +265,13 @@ impl<S> Ground<S> {
         StoreRequest::begin(&self.stats.store, Operation::Renewal).run(writing).await
     }
 
-    /// A write that was asked for at this time is durable.
+    /// Extends the leadership after a durable write that was requested at `asked_at`.
     fn written(&self, asked_at: Instant) {
         let until = asked_at.after(DRIFT_MAX.shorten(self.options.timeout.into()));
         self.led_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
-    /// The time for which this broker still leads without a write.
+    /// The time for which this broker still leads without another write.
     fn remaining(&self) -> Duration {
         Instant::from_nanos(self.led_until.load(Ordering::SeqCst)).since((self.clock)()).into()
     }
@@ -287,13 +288,13 @@ impl<S> fmt::Debug for LeaderDocument<S> {
 }
 
 impl<S> LeaderDocument<S> {
-    /// Returns what fails now in the requests to the store, with its own words.
+    /// Returns the present failures of requests to the store, with the store's own errors.
     #[must_use]
     pub fn store_troubles(&self) -> Vec<StoreTrouble> {
         self.ground.stats.store.troubles()
     }
 
-    /// The figures of the requests to the store.
+    /// The counters of the requests to the store.
     #[cfg(feature = "metrics")]
     pub(crate) fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.ground.stats)
@@ -304,7 +305,7 @@ impl<S> LeaderDocument<S>
 where
     S: Serialize + DeserializeOwned + Default + Clone + Send + Sync + 'static,
 {
-    /// A broker that does not lead yet. Nothing is read or written.
+    /// Creates a broker that does not lead yet. Nothing is read or written.
     ///
     /// # Errors
     /// [`LeaderDocumentError::Options`].
@@ -315,8 +316,8 @@ where
         Self::with(Arc::new(store), options, None, Arc::new(clock::now))
     }
 
-    /// The same, where `stamping` is called on the state before each write, last of all: for fields in which other programs
-    /// look for the leader.
+    /// As [`new`](Self::new), with `stamping` called last before each write, on the state: it fills fields in which other
+    /// programs look for the leader.
     ///
     /// # Errors
     /// [`LeaderDocumentError::Options`].
@@ -358,10 +359,10 @@ where
         })
     }
 
-    /// Stands for election once. A broker that does not lead calls it again and again, with some time in between.
+    /// Campaigns once. A broker that does not lead calls this repeatedly, with pauses.
     ///
-    /// Must be called in a tokio runtime, which carries the leadership. Dropping the future may leave a document that names
-    /// this broker without its leading: its next call leads.
+    /// Must be called in a tokio runtime, which runs the task of the leadership. If the future is dropped, the document may
+    /// name this broker although it does not lead: then its next call elects it.
     ///
     /// # Errors
     /// [`LeaderDocumentError`]; this broker does not lead then.
@@ -371,7 +372,7 @@ where
             if let (LeadershipStatus::Leading { token }, false) = (self.leadership(), running.is_finished()) {
                 return Ok(Election::AlreadyLeader { token });
             }
-            // The former task finishes its work first.
+            // The task of the former leadership finishes first.
             let _ = running.await;
             *term = None;
         }
@@ -405,7 +406,7 @@ where
             Err(SetError::Unavailable { why }) => return Err(LeaderDocumentError::Unavailable { why }),
             Err(SetError::Unknown { why }) => match self.ground.read().await {
                 Ok(Some((bytes, version))) if bytes == first => version,
-                // Replaced it may be, or still to come.
+                // The write may have been replaced, or may still arrive.
                 Ok(_) | Err(_) => return Err(LeaderDocumentError::Unavailable { why }),
             },
         };
@@ -413,13 +414,13 @@ where
         Ok(Election::Elected { token })
     }
 
-    /// Above any token of a document that was deleted.
+    /// A token above those of any earlier document, which may have been deleted.
     fn first_token(&self) -> FencingToken {
         let seen = FencingToken(self.highest.load(Ordering::SeqCst));
         seen.max(FencingToken(clock::wall_millis())).next()
     }
 
-    /// Notes the token of a document, or refuses an older document that was put back.
+    /// Records the token of a document; refuses an older copy that was restored.
     fn check_age(&self, head: Option<&Head>) -> Result<(), LeaderDocumentError> {
         let token = head.map_or(0, |head| head.token.0);
         let highest = self.highest.fetch_max(token, Ordering::SeqCst);
@@ -433,16 +434,17 @@ where
         Ok(())
     }
 
-    /// The outcome of a campaign against the leader of the document; `None` if there is no leader to wait for.
+    /// The outcome if the document has a leader that is not gone; `None` if this broker may take the lead.
     fn other_leader(&self, head: Option<&Head>, version: &Version, now: Instant) -> Option<Election> {
         let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
         let (leader, token, timeout) = match head {
-            // Another program's document. Its broker may be at work, and then it will write.
+            // The document of another program. If its broker is at work, it will write again.
             None => (None, FencingToken::default(), self.ground.options.timeout.into()),
             Some(head) => (Some(head.leader.as_ref()?), head.token, head.timeout),
         };
         if leader.is_some_and(|leader| leader.id == self.ground.me.id) {
-            // Named, and not leading: its own writes of the past name versions that are no more.
+            // The document names this broker, which does not lead: its former writes cannot succeed, because their
+            // versions are gone.
             return None;
         }
         let first_seen = match &*observed {
@@ -480,10 +482,11 @@ where
         tokio::spawn(committer.run())
     }
 
-    /// Changes the state, and returns what `change` returns when the change is durable. All changes that wait for one write
-    /// are made in order, before it, or none of them is. What `change` sees may hold changes that are not durable yet.
+    /// Changes the state, and returns the result of `change` when it is durable. All changes that wait for one write are
+    /// applied in order, and written together or not at all. The state that `change` sees may contain changes that are not
+    /// durable yet.
     ///
-    /// Dropping the future does not take the change back.
+    /// Dropping the future does not cancel the change.
     ///
     /// # Errors
     /// [`SubmitError`].
@@ -505,11 +508,11 @@ where
         answer.await.unwrap_or(Err(SubmitError::NotLeading))
     }
 
-    /// The state as it was last written by this broker; `None` unless it leads. Another broker may have replaced it since:
-    /// what must be the newest is asked by [`submit`](Self::submit).
+    /// The state as this broker last wrote it; `None` unless it leads. Another broker may have replaced it since: to read
+    /// the newest state, use [`submit`](Self::submit).
     #[must_use]
     pub fn state(&self) -> Option<Arc<S>> {
-        // Taken before it is asked whether it still counts.
+        // Read before the check of the leadership.
         let state = self.state.borrow().clone();
         match self.leadership() {
             LeadershipStatus::Leading { .. } => state,
@@ -522,7 +525,7 @@ where
     pub fn leadership(&self) -> LeadershipStatus {
         let leadership = self.leadership.borrow().clone();
         match leadership {
-            // It will find that out itself, when it runs again.
+            // The task will find out by itself when it runs again.
             LeadershipStatus::Leading { token } if self.ground.remaining().is_zero() => {
                 let why = Ended::Expired { why: "its last write is older than that".to_owned() };
                 LeadershipStatus::Ended { token, why }
@@ -533,7 +536,7 @@ where
         }
     }
 
-    /// Resolves when this broker does not lead (any more), with its state. It may be dropped and called again.
+    /// Resolves when this broker does not lead, or no longer leads, with its state. Cancel safe.
     pub async fn ended(&self) -> LeadershipStatus {
         let mut leadership = self.leadership.subscribe();
         let found =
@@ -541,12 +544,12 @@ where
         found.map_or_else(|_| self.leadership(), |leadership| leadership.clone())
     }
 
-    /// Makes the waiting changes, writes that there is no leader, and returns: others need not wait for a timeout then. Later
-    /// changes are refused. A broker that does not lead has nothing to resign.
+    /// Writes the waiting changes, then writes that there is no leader, and returns: other brokers need not wait for the
+    /// timeout then. Later changes are refused. Does nothing if this broker does not lead.
     pub async fn resign(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).close();
         let mut term = self.term.lock().await;
-        // It stays there while it is waited for: a caller that stops waiting has not ended it.
+        // The handle stays here while it is awaited: dropping this future does not end the task.
         if let Some(running) = term.as_mut() {
             let _ = running.await;
             *term = None;
@@ -555,7 +558,7 @@ where
 }
 
 impl<S: Serialize + Clone> Ground<S> {
-    /// The bytes of a write; they differ from those of any other.
+    /// The bytes of a write. A nonce makes them unique.
     fn content(
         &self,
         state: &S,
@@ -579,7 +582,7 @@ impl<S: Serialize + Clone> Ground<S> {
 
 impl<S> Drop for LeaderDocument<S> {
     fn drop(&mut self) {
-        // The write under way ends by itself; nothing new is begun.
+        // A write in progress may still complete; no other one is started.
         if let Some(running) = self.term.get_mut().take() {
             running.abort();
         }

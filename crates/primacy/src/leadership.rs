@@ -26,12 +26,12 @@ use crate::status::Lead;
 ///
 /// Dropping it gives up the lead: `check` fails at once, and the lead is released when all guards are dropped.
 ///
-/// A leadership does *not* tell how fresh the leader's reads are; check after the read. And a machine whose clocks stop defeats every
-/// lease; only a resource that checks the [token](Self::token) does not depend on time.
+/// A leadership does *not* tell how fresh the leader's reads are; call `check` after the read. A machine whose clocks stop defeats
+/// every lease; only a resource that checks the [token](Self::token) does not depend on time.
 ///
-/// `M` is the leader's mandate. With a [`FencingToken`], as [`Elector::campaign`](crate::Elector::campaign) has it, no
-/// other leadership of the election has the same; a [`Mandate`], as
-/// [`Elector::campaign_any`](crate::Elector::campaign_any) has it, may be advisory and without one.
+/// `M` is the leader's mandate. With a [`FencingToken`], as from [`Elector::campaign`](crate::Elector::campaign), no
+/// other leadership of the election has the same token. A [`Mandate`], as from
+/// [`Elector::campaign_any`](crate::Elector::campaign_any), may be advisory and without a token.
 #[derive(Debug)]
 pub struct Leadership<M = FencingToken> {
     held: Held,
@@ -45,31 +45,31 @@ struct Held {
     requests: mpsc::UnboundedSender<Request>,
 }
 
-/// Work that must have ended before the lead is released.  Hold one for as long as something is under way that only a leader may do.
-/// When the leadership is to end, the release waits until every guard is dropped, and the lead is renewed until then: no other node
-/// works beside work that has not ended. So a guard that is never dropped keeps the lead for as long as this process runs and reaches
-/// the others; the log warns of it, and it is shown in [`Status::kept_by`](crate::Status::kept_by).
+/// Work that must end before the lead is released. Hold a guard for as long as work runs that only a leader may do. When the
+/// leadership is to end, the release waits until every guard is dropped, and the lead is renewed until then: no other node works at
+/// the same time. So a guard that is never dropped keeps the lead for as long as this process runs and reaches the others; the log
+/// warns of it, and [`Status::kept_by`](crate::Status::kept_by) shows it.
 #[derive(Debug)]
 pub struct WorkGuard<M = FencingToken> {
     counted: Counted,
     mandate: M,
 }
 
-/// Work that is counted, until it is dropped.
+/// Counts one piece of work as in progress until dropped.
 #[derive(Debug)]
 struct Counted(Arc<Cell>);
 
-/// This node does not lead any more, or is about to stop.
+/// Error: this node does not lead any more, or is about to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the leadership of term {term} has ended: {}", .reason.map_or("its time has passed", describe))]
 pub struct Lost {
     /// The leadership that has ended.
     pub term: Term,
-    /// The reason, where it is known; `None` if its time has passed and nothing else is known.
+    /// The reason, if it is known; `None` if the leadership expired and nothing else is known.
     pub reason: Option<Reason>,
 }
 
-/// The reason for which a leadership ended, for people.
+/// Describes the reason for which a leadership ended.
 #[must_use]
 pub const fn describe(reason: Reason) -> &'static str {
     match reason {
@@ -96,16 +96,16 @@ impl Leadership<Mandate> {
         Self { held: Held { cell, requests }, mandate }
     }
 
-    /// The leader's mandate: a token, or, in an advisory election, nothing that a resource could check.
+    /// The leader's mandate: `Fenced` with a token, or `Advisory`.
     #[must_use]
     pub const fn mandate(&self) -> Mandate {
         self.mandate
     }
 
-    /// The same leadership with its token; the leadership itself if it is advisory and has none.
+    /// Converts to a leadership with a token.
     ///
     /// # Errors
-    /// This leadership, unchanged.
+    /// This leadership, unchanged, if it is advisory.
     pub fn fenced(self) -> Result<Leadership, Self> {
         match self.mandate {
             Mandate::Fenced(token) => Ok(Leadership { held: self.held, mandate: token }),
@@ -115,7 +115,7 @@ impl Leadership<Mandate> {
 }
 
 impl Leadership {
-    /// The number to present to every resource with everything that is done. It is higher than that of every earlier
+    /// The fencing token, to present to every resource with every request. It is higher than that of every earlier
     /// leadership of this election.
     #[must_use]
     pub const fn token(&self) -> FencingToken {
@@ -136,30 +136,29 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.leader
     }
 
-    /// The trigger of this node's campaign, where the election knows it: among peers. It is information only: with any trigger, the
-    /// others have voted.
+    /// The trigger of this node's campaign; `None` if the election does not report it, as over a store. It is information only:
+    /// with any trigger, the others have voted.
     #[must_use]
     pub fn trigger(&self) -> Option<ElectionTrigger> {
         self.held.cell.trigger
     }
 
-    /// The time until which this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every renewal,
-    /// also while the work drains. [`Instant::NEVER`] in an advisory election.
+    /// The time until which this node leads unless it is renewed, on the clock of [`clock::now`]. It moves with every renewal, also
+    /// while the work drains. [`Instant::NEVER`] in an advisory election.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.held.cell.state.borrow().valid_until
     }
 
-    /// The time for which this node leads without being renewed, where that is less than its lease: peers whose lease is shorter
-    /// promise
-    /// their support for no longer. The drain and the kill margin must fit into it, and are shortened in the same measure.
+    /// The time for which one renewal lasts if that is less than the lease, because peers with a shorter lease promise their
+    /// support for no longer. The drain and the kill margin are shortened in proportion, to fit into it.
     #[must_use]
     pub fn granted(&self) -> Option<Duration> {
         self.held.cell.granted().map(Into::into)
     }
 
-    /// Checks that this node may act as the leader now. Call it right before each act, and after each read that the act
-    /// rests on.
+    /// Checks that this node may act as the leader now. Call it right before each act, and after each read on which the
+    /// act depends.
     ///
     /// It takes no lock and makes no request: it compares the boot clock with the end of the lease. So it fails in time even if
     /// nothing else of this process has run.
@@ -178,12 +177,13 @@ impl<M: Copy> Leadership<M> {
         let cell = &self.held.cell;
         cell.guards.fetch_add(1, Ordering::SeqCst);
         let guard = WorkGuard { counted: Counted(Arc::clone(cell)), mandate: self.mandate };
-        // Counted before it looks, while the driver forbids before it counts: one of them sees the other.
+        // The guard is counted before it checks, and the driver refuses new work before it counts: so one of them sees
+        // the other.
         cell.check().map(|()| guard)
     }
 
-    /// The next number for something that this leader sends: `(term, 1)`, `(term, 2)`, and so on. Whatever a later
-    /// leader sends has a higher one.
+    /// The next number for a message or record of this leader: `(term, 1)`, `(term, 2)`, and so on. The numbers of
+    /// later leaders are higher.
     #[must_use]
     pub fn next_sequence(&self) -> LeaderSequence {
         let counter = self.held.cell.sent.fetch_add(1, Ordering::Relaxed) + 1;
@@ -198,31 +198,31 @@ impl<M: Copy> Leadership<M> {
         self.held.cell.ended().await
     }
 
-    /// Resolves when the leadership is over: released, or lost. Other systems call this "lost leadership"; [`ended`](Self::ended)
-    /// comes first where there is time to drain.
+    /// Resolves when the leadership is over: released, or lost. Other systems call this "lost leadership". If there is time to
+    /// drain, [`ended`](Self::ended) resolves first.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> Reason {
         self.held.cell.over().await
     }
 
-    /// Resolves when the leadership is lost to what [leaves no time](Reason::leaves_time) for the work to drain: another node may lead
-    /// already. Never resolves otherwise.
+    /// Resolves when the leadership is lost for a reason that [leaves no time](Reason::leaves_time) to drain the work: another node
+    /// may lead already. Never resolves otherwise.
     ///
     /// Cancel safe.
     pub async fn taken(&self) -> Reason {
         self.held.cell.until(|state| state.over.filter(|reason| !reason.leaves_time())).await
     }
 
-    /// The reason for the end, for people: as [`describe`] has it, and where the store is at fault, in the store's own words, with the
-    /// number and the duration of its failures.
+    /// Describes the reason for the end, as [`describe`] does. If the store is at fault, adds the store's own error, with the number
+    /// and the duration of its failures.
     #[must_use]
     pub fn why(&self, reason: Reason) -> String {
         self.held.cell.why(reason)
     }
 
-    /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more. It moves while
-    /// the work drains, too.
+    /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more. It also moves
+    /// while the work drains.
     ///
     /// Cancel safe.
     pub async fn renewed(&self, known: Instant) -> Option<Instant> {
@@ -233,8 +233,8 @@ impl<M: Copy> Leadership<M> {
     }
 
     /// Promises that the work makes progress: from now on, [`Progress::made`] must be called again within `interval`, or
-    /// the lead is given up in order with [`Reason::Unhealthy`]. Take an interval that is well above what the work needs
-    /// for one step when the machine is busy.
+    /// the lead is given up in order with [`Reason::Unhealthy`]. Choose an interval well above the time of one step of
+    /// the work on a busy machine.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -256,7 +256,7 @@ impl<M: Copy> Leadership<M> {
     #[must_use = "the promise ends when it is dropped"]
     pub fn progress(&self, interval: Duration) -> Progress {
         let progress = Progress::new(interval, clock::now());
-        // Where the driver is gone, so is the leadership.
+        // If the driver has ended, so has the leadership.
         let _ = self.held.requests.send(Request::Promise { term: self.term(), due: progress.due() });
         progress
     }
@@ -266,31 +266,30 @@ impl<M: Copy> Leadership<M> {
         self.held.requests.send(request).is_ok()
     }
 
-    /// Gives up the lead in order, and returns when it is released, or lost: when every [`WorkGuard`] is dropped, and no sooner. Until
-    /// then this node leads on. [`Status::kept_by`](crate::Status::kept_by) names what it waits for.
+    /// Gives up the lead in order, and returns when it is released or lost: not before every [`WorkGuard`] is dropped. Until then this
+    /// node leads on, and [`Status::kept_by`](crate::Status::kept_by) names the work that it waits for.
     ///
-    /// Dropping the future does not take it back.
+    /// Dropping the future does not cancel the resignation.
     pub async fn resign(self) -> Reason {
         let cell = Arc::clone(&self.held.cell);
         drop(self);
         cell.over().await
     }
 
-    /// Gives up the lead in order to `successor`, and returns when it is released, or lost. For elections among peers: a store cannot
-    /// choose the next leader, nor can a node where the algorithm determines it (advisory and confirmed elections); there it is the
-    /// same as [`resign`](Self::resign).
+    /// Gives up the lead in order to `successor`, and returns when it is released or lost. Only elections among peers can transfer. A
+    /// store cannot choose the next leader, and in advisory and confirmed elections the algorithm chooses it: there this is the same
+    /// as [`resign`](Self::resign).
     ///
-    /// The lead is given up for good, also if `successor` cannot take it.
+    /// The lead is given up for good, even if `successor` cannot take it.
     pub async fn transfer(self, successor: NodeId) -> Reason {
         let cell = Arc::clone(&self.held.cell);
-        // Where the driver is gone, so is the leadership.
+        // If the driver has ended, so has the leadership.
         let _ = self.held.requests.send(Request::Transfer { term: cell.term(), to: successor });
         drop(self);
         cell.over().await
     }
 
-    /// Runs `work` as the leader: until it ends, or until it must stop, and then it is dropped. The leadership goes
-    /// with it: it is released when `work` is gone.
+    /// Runs `work` as the leader until it ends; if it must stop earlier, drops it. Then releases the leadership.
     ///
     /// # Errors
     /// [`Lost`] if the work was stopped, or was never begun.
@@ -301,21 +300,21 @@ impl<M: Copy> Leadership<M> {
             reason = self.held.cell.ended() => Err(Lost { term: self.term(), reason: Some(reason) }),
             output = work => Ok(output),
         };
-        // The work is gone, finished or cancelled; only now may another begin.
+        // The work is gone, finished or cancelled; only now may work of another leader begin.
         drop(guard);
         outcome
     }
 }
 
 impl<M: Copy> Leadership<M> {
-    /// Publishes this state to all nodes: at once, and again with every later message of this node as the leader. In the election
-    /// `ranked` only. It replaces the state published before. Returns the number of the message that first carried it; it is
-    /// none of those that [`next_sequence`](Self::next_sequence) gives.
+    /// Publishes this state to all nodes: at once, and again with every later message of this node as the leader. It replaces the
+    /// state published before. In the election `ranked` only. Returns the number of the message that first carried it, which is
+    /// none of the numbers of [`next_sequence`](Self::next_sequence).
     ///
-    /// A state is as safe as the next message: one that no other node has heard is forgotten with this leader. The next leader
-    /// goes on with the last one that it has heard, until it publishes another; see [`Elector::announcements`](crate::Elector::announcements).
+    /// A state that no other node has received is lost with this leader. The next leader goes on with the last state that it has received,
+    /// until it publishes another; see [`Elector::announcements`](crate::Elector::announcements).
     ///
-    /// Dropping the future does not take it back.
+    /// Dropping the future does not cancel the publication.
     ///
     /// # Errors
     /// [`PublishError`], after which nothing has changed.
@@ -327,13 +326,13 @@ impl<M: Copy> Leadership<M> {
 impl Drop for Held {
     fn drop(&mut self) {
         self.cell.stop_accepting();
-        // Where the driver is gone, so is the leadership.
+        // If the driver has ended, so has the leadership.
         let _ = self.requests.send(Request::Resign { term: self.cell.leader.term });
     }
 }
 
 impl WorkGuard {
-    /// The number to present to every resource.
+    /// The fencing token, to present to every resource.
     #[must_use]
     pub const fn token(&self) -> FencingToken {
         self.mandate
@@ -344,18 +343,18 @@ impl<M> WorkGuard<M> {
     /// Checks as [`Leadership::check`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Leadership::check`].
     pub fn check(&self) -> Result<(), Lost> {
         self.counted.0.check()
     }
 
-    /// States the reason that keeps this work from ending, for [`Status::kept_by`](crate::Status::kept_by), in place of any earlier
-    /// one. It is shown from then on, even if no end of the lead was requested.
+    /// States why this work has not ended, for [`Status::kept_by`](crate::Status::kept_by). Replaces an earlier statement, and is
+    /// shown at once, even if no end of the lead was requested.
     pub fn explain_delay(&self, why: impl Into<String>) {
         self.counted.0.delay(Some(why.into()));
     }
 
-    /// Takes back what [`explain_delay`](Self::explain_delay) has stated.
+    /// Withdraws the statement of [`explain_delay`](Self::explain_delay).
     pub fn withdraw_delay(&self) {
         self.counted.0.delay(None);
     }
@@ -381,29 +380,29 @@ pub(crate) struct Cell {
     sent: AtomicU64,
     /// Notified when the last guard is dropped.
     undrained: Notify,
-    /// The reason that keeps the work from ending, as the work stated it.
+    /// The reason why the work has not ended, as the work stated it.
     delay: Mutex<Option<String>>,
     state: watch::Sender<State>,
-    /// The reason why the end began, where the machine gives more than [`Reason`].
+    /// The text of the reason, if the machine gave more than [`Reason`].
     explanation: OnceLock<String>,
-    /// The trouble with the store when the end began.
+    /// The failure of the store when the end began.
     store_trouble: OnceLock<Option<String>>,
-    /// The causes of an end that others know.
+    /// Details of an end that other parts of the node know.
     causes: Weak<dyn EndCauses>,
 }
 
-/// The causes for which a leadership may end, as far as the surroundings of its machine know them.
+/// Details of the end of a leadership that are known outside its machine.
 pub(crate) trait EndCauses: std::fmt::Debug + Send + Sync {
     /// The last violation of an invariant.
     fn last_violation(&self) -> Option<Violation>;
-    /// The reason why no renewal in the store succeeds, for people.
+    /// The reason why no renewal in the store succeeds.
     fn store_trouble(&self) -> Option<String>;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     valid_until: Instant,
-    /// The least time for which it is renewed, if that is less than the lease.
+    /// The time for which one renewal lasts, if that is less than the lease.
     granted: Option<primacy_core::Duration>,
     ending: Option<Reason>,
     over: Option<Reason>,
@@ -489,7 +488,7 @@ impl Cell {
     }
 
     fn check(&self) -> Result<(), Lost> {
-        // The end is read first: a renewal in between makes the answer stricter, and never looser.
+        // The end is read before the clock: a renewal in between can only make the answer stricter.
         let until = self.accepts_until.load(Ordering::SeqCst);
         if clock::now().as_nanos() < until {
             return Ok(());
@@ -497,14 +496,14 @@ impl Cell {
         Err(Lost { term: self.leader.term, reason: self.state.borrow().stopping() })
     }
 
-    /// Moves the end. Acts are accepted for longer, unless the work shall stop already.
+    /// Moves the end of validity. Acts are accepted until then, unless the work must stop already.
     pub(crate) fn extend(&self, until: Instant) {
         let renew = |accepts: u64| (accepts != 0).then_some(until.as_nanos());
         let _ = self.accepts_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew);
         self.state.send_modify(|state| state.valid_until = until);
     }
 
-    /// The least time for which it is renewed, if that is less than the lease.
+    /// The time for which one renewal lasts, if that is less than the lease.
     pub(crate) fn granted(&self) -> Option<primacy_core::Duration> {
         self.state.borrow().granted
     }
@@ -513,7 +512,7 @@ impl Cell {
         self.state.send_if_modified(|state| std::mem::replace(&mut state.granted, granted) != granted);
     }
 
-    /// The reason that the lead is kept: work that has not ended, though it was asked to or has stated that it should have.
+    /// The work that keeps the lead: its stated delay, or, while the lead is being given up, the number of guards.
     pub(crate) fn kept_by(&self) -> Option<String> {
         let guards = self.guards.load(Ordering::SeqCst);
         if guards == 0 {
@@ -533,10 +532,10 @@ impl Cell {
         self.accepts_until.store(0, Ordering::SeqCst);
     }
 
-    /// The first step of the end; what is under way may drain.
+    /// Begins the end: refuses new acts; work in progress may drain.
     pub(crate) fn begin_end(&self, reason: Reason) {
         self.stop_accepting();
-        // Before any waiter is woken to look.
+        // Set before any waiter wakes and reads it.
         let _ = self.store_trouble.get_or_init(|| self.find_store_trouble());
         self.state.send_if_modified(|state| {
             let first = state.ending.is_none();
@@ -545,7 +544,7 @@ impl Cell {
         });
     }
 
-    /// The last step.
+    /// Ends the leadership: released or lost.
     pub(crate) fn end(&self, reason: Reason) {
         self.stop_accepting();
         self.state.send_modify(|state| state.over = state.over.or(Some(reason)));
@@ -562,7 +561,7 @@ impl Cell {
     /// Resolves when no work is under way and none can begin.
     pub(crate) async fn drained(&self) {
         let mut state = self.state.subscribe();
-        // The sender is in this cell, so the wait can only end with what it waits for.
+        // The sender is in this cell, so the wait cannot fail.
         let _ = state.wait_for(|state| state.ending.is_some()).await;
         while self.guards.load(Ordering::SeqCst) > 0 {
             self.undrained.notified().await;
@@ -599,7 +598,7 @@ mod tests {
             None,
             Weak::<crate::stats::Stats>::new(),
         ));
-        // The requests have no receiver, as where the driver is gone.
+        // The requests have no receiver, as after the end of the driver.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
     }
 

@@ -23,16 +23,15 @@ const BACKLOG: usize = 256;
 pub enum Change {
     /// The present leader, as far as this node knows; `None` if there is none.
     Leader(Option<Leader>),
-    /// A violation of an invariant. An operator should look.
+    /// A violation of an invariant, which an operator should examine.
     Violation(Violation),
-    /// The number of changes that came faster than they were read, and are not shown.
+    /// The number of changes that were dropped because this observer lagged.
     Missed(u64),
 }
 
 /// Shows every change of leader that this node learns, in order, gaps and "no leader" included.
 ///
-/// An observer takes no part in the election, and delays nothing: an observer that lags sees
-/// [`Change::Missed`].
+/// An observer takes no part in the election and delays nothing: an observer that lags sees [`Change::Missed`].
 #[derive(Debug)]
 pub struct Observer {
     current: Option<Leader>,
@@ -41,7 +40,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The leader as of the last change that was seen through this observer.
+    /// The leader as of the last change that [`changed`](Self::changed) returned.
     #[must_use]
     pub const fn leader(&self) -> Option<Leader> {
         self.current
@@ -49,7 +48,7 @@ impl Observer {
 
     /// The next change; the first one is the leader at the start. `None` when the elector is gone.
     ///
-    /// Cancel safe: a change is seen or will be seen next time.
+    /// Cancel safe: a change that a dropped future did not return is returned by the next call.
     pub async fn changed(&mut self) -> Option<Change> {
         let change = match self.first.pop_front() {
             Some(change) => change,
@@ -66,7 +65,7 @@ impl Observer {
     }
 }
 
-/// The sending end, on which the driver publishes to observers.
+/// The driver's side of all observers.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
     /// The leader, and the time since which it is known.
@@ -83,7 +82,7 @@ impl Publisher {
         Self { current, changes: broadcast::channel(BACKLOG).0, announced, members }
     }
 
-    /// Publishes the announcement with this number; one that is not newer than the last is not shown.
+    /// Publishes the announcement with this number, unless a newer one was published.
     pub(crate) fn announced(&self, number: LeaderSequence, state: &Arc<[u8]>) {
         self.announced.send_if_modified(|newest| {
             let is_newer = newest.as_ref().is_none_or(|newest| newest.number < number);
@@ -94,7 +93,7 @@ impl Publisher {
         });
     }
 
-    /// The newest of what leaders have announced.
+    /// The newest announcement.
     pub(crate) fn newest_announced(&self) -> Option<Announcement> {
         self.announced.borrow().clone()
     }
@@ -124,8 +123,7 @@ impl Publisher {
         self.leader_since().0
     }
 
-    /// A new observer. It misses nothing: under the lock, the present leader and the following changes are
-    /// of one moment.
+    /// A new observer. It misses nothing: the present leader and the subscription are taken under one lock.
     pub(crate) fn observe(&self) -> Observer {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let first = VecDeque::from([Change::Leader(current.0)]);

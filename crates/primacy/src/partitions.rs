@@ -1,4 +1,5 @@
-//! A node's part in the partitions that the nodes share out among them: of which ones it is the primary.
+//! A node's part in the partitions, which the nodes distribute among themselves: the partitions of which it is the
+//! primary.
 //!
 //! ```text
 //!   the state of this node ──► keeper ──► Partitions::next ──► Primary, one for each partition
@@ -6,9 +7,9 @@
 //!        └── Join, Release ◄─────┘  └──────── dropped ◄───────────┘
 //! ```
 //!
-//! A thread of its own, the keeper, keeps the session of the node alive, however busy the program is, and compares the node's own
-//! copy of the state with the leaderships handed out. All leaderships of a node share the end of its session, so each costs a few
-//! bytes, and no timer, task or message.
+//! The keeper, a thread of its own, keeps the node's session alive, however busy the program is. It compares the node's copy of
+//! the state with the leaderships handed out. All leaderships of a node end with its session, so each costs a few bytes, and no
+//! timer, task or message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,11 +30,10 @@ mod keeper;
 
 use keeper::{Keeper, Setup};
 
-/// The time to live of a session in leases of the election, unless another time is set: long enough to outlast the silent death of a
-/// leader.
+/// The default time to live of a session, in leases of the election: long enough to outlast the silent death of a leader.
 const LEASES_IN_A_SESSION: u32 = 3;
 
-/// Gathers how a node takes part in the partitions; made by [`Elector::partitions`].
+/// The options of a node in the partitions; made by [`Elector::partitions`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Joining {
@@ -42,30 +42,31 @@ pub struct Joining {
     drain: Duration,
 }
 
-/// This node's part in the partitions: until this is dropped, the node is up, and may be the primary of some.
+/// This node's part in the partitions. Until this is dropped, the node is up, and may be the primary of some partitions.
 ///
-/// Dropping it leaves: all leaderships [end](Primary::ended), and when they are dropped, others are primaries in their place.
+/// Dropping it leaves: all leaderships [end](Primary::ended), and when they are dropped, other nodes become the primaries.
 #[derive(Debug)]
 pub struct Partitions {
     events: mpsc::UnboundedReceiver<PartitionEvent>,
-    /// Dropped when the node shall leave.
+    /// Dropped to make the node leave.
     leave: Option<oneshot::Sender<()>>,
     left: oneshot::Receiver<()>,
     elector: Elector,
 }
 
-/// A change of the partitions that a node has.
+/// A change of the partitions of which a node is the primary.
 #[derive(Debug)]
 pub enum PartitionEvent {
-    /// It has become the primary of one more.
+    /// The node has become the primary of another partition.
     Begun(Primary),
-    /// It must stop being the primary of this one, as [`Primary::ended`] has it; for programs that have no task for each.
+    /// The node must stop as the primary of this partition, see [`Primary::ended`]; for programs without a task for each
+    /// partition.
     Ending {
         /// The group.
         group: GroupName,
         /// The partition.
         index: u32,
-        /// Under which number this node was its primary.
+        /// The token under which the node was the primary.
         token: FencingToken,
         /// The reason.
         end: End,
@@ -75,7 +76,7 @@ pub enum PartitionEvent {
 /// A node's time as the primary of one partition, present or past: [`check`](Self::check) tells which.
 ///
 /// Dropping it gives the partition back, and only then another node becomes its primary, with a higher [token](Self::token). So keep
-/// it until all work under way for the partition has ended; it can be shared in an `Arc`.
+/// it until all work in progress for the partition has ended; it can be shared in an `Arc`.
 pub struct Primary {
     cell: Arc<Cell>,
     dropped: mpsc::UnboundedSender<Arc<Cell>>,
@@ -84,7 +85,7 @@ pub struct Primary {
 /// The reason why a node stops being the primary of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It is wanted back: another node shall have it, or its group shall go.
+    /// The partition is taken back: for another node, or because its group is being deleted.
     TakenBack,
     /// The node leaves.
     Left,
@@ -94,7 +95,7 @@ pub enum End {
     Halted,
 }
 
-/// This node is not the primary of a partition any more, or is about to stop.
+/// Error: this node is not the primary of a partition any more, or is about to stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node is not the primary of partition {index} of {group} any more: {}", .end.map_or("its time has passed", End::describe))]
 pub struct PartitionLost {
@@ -102,14 +103,14 @@ pub struct PartitionLost {
     pub group: GroupName,
     /// The partition.
     pub index: u32,
-    /// The reason, where it is known; `None` if its time has passed and nothing else is known.
+    /// The reason, if it is known; `None` if the session expired and nothing else is known.
     pub end: Option<End>,
 }
 
-/// The reason why a node cannot take part in partitions, or not any more.
+/// The reason why a node cannot take part in the partitions, or no longer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionsError {
-    /// The elector was not told to keep metadata.
+    /// The elector was built without metadata.
     #[error("this elector keeps no metadata, and so knows no partitions; build it with `metadata`")]
     NoMetadata,
     /// A session needs a leader whose lease ends by itself.
@@ -118,13 +119,13 @@ pub enum PartitionsError {
     /// A witness votes and does nothing else.
     #[error("this node is a witness: it votes, and is the primary of nothing")]
     Witness,
-    /// The time to live is not one.
+    /// The time to live is out of range.
     #[error("a session of {0:?} cannot be kept: from {SESSION_MIN:?} to 285 years are allowed")]
     TimeToLive(Duration),
     /// This node has joined already, in this process.
     #[error("this node takes part in the partitions already; there is one `Partitions` for all groups")]
     Joined,
-    /// The nodes refuse it.
+    /// The replicated state refused the session.
     #[error("this node cannot be up: {0}")]
     Refused(Refusal),
     /// The thread that keeps the session could not be started.
@@ -136,7 +137,7 @@ pub enum PartitionsError {
 }
 
 impl End {
-    /// The same for people.
+    /// Describes the reason.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -149,7 +150,8 @@ impl End {
 }
 
 impl Elector {
-    /// Takes part in the partitions that the nodes share out among them: this node may be the primary of some.
+    /// Prepares to take part in the partitions, which the nodes distribute among themselves: this node may become the
+    /// primary of some.
     ///
     /// ```no_run
     /// # async fn example(elector: primacy::Elector) -> Result<(), Box<dyn std::error::Error>> {
@@ -173,17 +175,17 @@ impl Elector {
 }
 
 impl Joining {
-    /// The time for which this node stays a primary, and is seen as up, after nothing is heard of it any more. Default: three
-    /// leases. It should be longer than the time until another leader is active when one dies: otherwise all lose their partitions
-    /// whenever that happens.
+    /// The time for which this node stays a primary, and counts as up, after its session was last kept alive. Default: three
+    /// leases. It should be longer than the time until another leader is active when one dies: otherwise all nodes lose their
+    /// partitions whenever that happens.
     pub const fn time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
         self
     }
 
-    /// The time that the work for a partition may take to end when that is wanted back, before the node warns that it has not.
-    /// Default: 10 s. However long it takes, the partition is kept until its [`Primary`] is dropped, or the node's session ends: the
-    /// next primary would work beside it.
+    /// The time for the work of a partition to end after the partition is taken back, before the node warns that it has not.
+    /// Default: 10 s. However long it takes, the partition is kept until its [`Primary`] is dropped, or the node's session ends:
+    /// otherwise the next primary would work at the same time.
     pub const fn drain(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
@@ -194,7 +196,7 @@ impl Joining {
     /// Cancel safe: if the future is dropped, the node does not join, or leaves.
     ///
     /// # Errors
-    /// [`PartitionsError`]; waiting for a leader is none.
+    /// [`PartitionsError`]; waiting for a leader is no error.
     pub async fn join(self) -> Result<Partitions, PartitionsError> {
         let Self { elector, time_to_live, drain } = self;
         let map: Map = elector.map().ok_or(PartitionsError::NoMetadata)?.clone();
@@ -230,7 +232,7 @@ impl Joining {
             .spawn(move || {
                 runtime.block_on(Keeper::new(setup, tell).keep(leaving, ready));
                 drop(place);
-                // The waiting caller may be gone.
+                // The caller may have stopped waiting.
                 let _ = gone.send(());
             })
             .map_err(thread)?;
@@ -241,12 +243,12 @@ impl Joining {
 }
 
 impl Partitions {
-    /// The next partition of which this node is the primary.
+    /// The next partition of which this node has become the primary.
     ///
-    /// Cancel safe: what is not returned is returned the next time, or given back.
+    /// Cancel safe: a partition that a dropped future did not return is returned by the next call, or given back.
     ///
     /// # Errors
-    /// [`PartitionsError::Closed`], if there will be none any more.
+    /// [`PartitionsError::Closed`], if there will be no more.
     pub async fn next(&mut self) -> Result<Primary, PartitionsError> {
         loop {
             if let PartitionEvent::Begun(primary) = self.next_event().await? {
@@ -255,17 +257,18 @@ impl Partitions {
         }
     }
 
-    /// The next partition of which this node is the primary, or must stop being it; for programs that do not wait for each in a
-    /// task of its own.
+    /// The next partition of which this node has become the primary, or must stop as the primary; for programs without a task
+    /// for each partition.
     ///
-    /// Cancel safe: what is not returned is returned the next time, or given back.
+    /// Cancel safe: an event that a dropped future did not return is returned by the next call; a new partition may be given
+    /// back instead.
     ///
     /// # Errors
-    /// [`PartitionsError::Closed`], if there will be none any more.
+    /// [`PartitionsError::Closed`], if there will be no more.
     pub async fn next_event(&mut self) -> Result<PartitionEvent, PartitionsError> {
         loop {
             match self.events.recv().await.ok_or(PartitionsError::Closed)? {
-                // The keeper gave back a partition that was wanted back in the meantime.
+                // The partition was taken back before the program got it, and the keeper has given it back.
                 PartitionEvent::Begun(primary) if !primary.cell.hand_over() => {}
                 event @ (PartitionEvent::Begun(_) | PartitionEvent::Ending { .. }) => return Ok(event),
             }
@@ -278,10 +281,10 @@ impl Partitions {
         &self.elector
     }
 
-    /// Leaves in order: all leaderships end, and when they are dropped, others are primaries in their place. Returns when that is
-    /// done, and so not before the last [`Primary`] is dropped.
+    /// Leaves in order: all leaderships end, and when they are dropped, other nodes become the primaries. Returns when that is
+    /// done, so not before the last [`Primary`] is dropped.
     ///
-    /// Dropping the future does not take it back.
+    /// Dropping the future does not cancel the leave.
     pub async fn leave(mut self) {
         self.events.close();
         while self.events.try_recv().is_ok() {} // What nobody has been told of has nothing to drain.
@@ -304,14 +307,15 @@ impl Primary {
         self.cell.index
     }
 
-    /// The number to present to every resource with everything that is done for this partition. It is higher than that of
-    /// every earlier primary of it, and of every group that had its name before.
+    /// The fencing token, to present to every resource with every request for this partition. It is higher than that of
+    /// every earlier primary of the partition, also in earlier groups of the same name.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         FencingToken(self.cell.number)
     }
 
-    /// Checks that this node may act as the primary now. Call it right before each act, and after each read that the act rests on.
+    /// Checks that this node may act as the primary now. Call it right before each act, and after each read on which the act
+    /// depends.
     ///
     /// It takes no lock and makes no request: it compares the boot clock with the end of the node's session.
     ///
@@ -326,21 +330,22 @@ impl Primary {
         Err(PartitionLost { group: cell.group.clone(), index: cell.index, end })
     }
 
-    /// The time until which this node is the primary if nothing is heard any more, on the clock of [`clock::now`]. It is the same
-    /// for all partitions of a node, and moves each time its session is kept alive.
+    /// The time until which this node is the primary unless its session is kept alive, on the clock of [`clock::now`]. It is the
+    /// same for all partitions of a node, and moves with each keep-alive.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         Instant::from_nanos(self.cell.right.0.load(Ordering::SeqCst))
     }
 
-    /// Resolves when the work must stop, and why. From then on [`check`](Self::check) fails; drop this when the work has stopped.
+    /// Resolves when the work must stop, with the reason. From then on [`check`](Self::check) fails; drop the primary when the
+    /// work has stopped.
     ///
     /// Cancel safe.
     pub async fn ended(&self) -> End {
         self.cell.until(|state| state.end).await
     }
 
-    /// Resolves when nothing is left: the session of this node has ended, and another node may be the primary.
+    /// Resolves when the leadership is over: the session of this node has ended, and another node may be the primary.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> End {
@@ -357,16 +362,16 @@ impl fmt::Debug for Primary {
 impl Drop for Primary {
     fn drop(&mut self) {
         self.cell.end(End::Left);
-        // Where the keeper is gone, so is the session.
+        // If the keeper has ended, so has the session.
         let _ = self.dropped.send(Arc::clone(&self.cell));
     }
 }
 
-/// The time until which this node may act, in nanoseconds of the boot clock; for all partitions that it has by one session.
+/// The time until which this node may act, in nanoseconds of the boot clock; shared by all partitions of one session.
 #[derive(Debug)]
 pub(super) struct Right(AtomicU64);
 
-/// A leadership, as the keeper and the program share it.
+/// A leadership of a partition, shared by the keeper and the program.
 pub(super) struct Cell {
     group: GroupName,
     index: u32,
@@ -387,7 +392,7 @@ struct State {
 mod bit {
     pub(super) const HANDED_OVER: u8 = 1;
     pub(super) const OVER: u8 = 2;
-    /// The reason of its end, from this bit on.
+    /// The reason of the end, in the bits from this one on.
     pub(super) const END: u8 = 4;
 }
 
@@ -413,13 +418,14 @@ impl Cell {
         self.state().end
     }
 
-    /// The program gets it, unless it has ended before.
+    /// Marks that the program has it, and returns true, unless it has ended before.
     fn hand_over(&self) -> bool {
         let hand = |bits: u8| (bits / bit::END == 0).then_some(bits | bit::HANDED_OVER);
         self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, hand).is_ok()
     }
 
-    /// Marks that the work must stop. Returns true if the program has it; a leadership that was never handed out is over at once.
+    /// Marks that the work must stop. Returns true if the program has the leadership; if it was never handed out, it is over at
+    /// once.
     fn end(&self, end: End) -> bool {
         let place = ENDS.iter().position(|&one| one == end).expect("one of them");
         let code = u8::try_from(place + 1).expect("there are few") * bit::END;
@@ -430,7 +436,7 @@ impl Cell {
         self.state().handed_over
     }
 
-    /// Nothing is left of it.
+    /// Marks that the leadership is over.
     fn finish(&self) {
         self.state.fetch_or(bit::OVER, Ordering::SeqCst);
         self.changed.notify_waiters();
@@ -457,13 +463,13 @@ impl Right {
         Instant::from_nanos(self.0.load(Ordering::SeqCst))
     }
 
-    /// Moves the end further, unless there is none to come.
+    /// Moves the end of the right, unless it was revoked.
     fn extend(&self, end: Instant) {
         let later = |known: u64| (known != 0 && known < end.as_nanos()).then_some(end.as_nanos());
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 
-    /// Nothing may be done any more.
+    /// Ends the right at once.
     fn revoke(&self) {
         self.0.store(0, Ordering::SeqCst);
     }

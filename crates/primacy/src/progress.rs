@@ -1,4 +1,4 @@
-//! Progress reports that the work itself must make.
+//! Progress reports of a leader's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,11 +9,11 @@ use primacy_core::Instant;
 use crate::clock;
 
 /// A promise that the work makes progress: while this value exists, [`made`](Self::made) must be called again within the
-/// interval. If it is not, the lead is given up in order with [`Reason::Unhealthy`](crate::Reason::Unhealthy), for a leader
+/// interval. Otherwise the lead is given up in order with [`Reason::Unhealthy`](crate::Reason::Unhealthy), because a leader
 /// that is alive and does nothing is worse than none. Made by [`Leadership::progress`](crate::Leadership::progress).
 ///
-/// The election's own thread watches the deadline, so it is seen also when the work blocks its runtime. Dropping this
-/// value ends the promise.
+/// The election's own thread watches the deadline, so it works even if the work blocks its runtime. Dropping this value
+/// ends the promise.
 #[derive(Debug)]
 pub struct Progress {
     due: Arc<Due>,
@@ -44,7 +44,7 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct Due(AtomicU64);
 
-/// The promises that hold for a leadership.
+/// The promises of progress in a leadership.
 #[derive(Debug, Default)]
 pub(crate) struct Promises(Vec<Weak<Due>>);
 
@@ -57,7 +57,7 @@ impl Promises {
         self.0.clear();
     }
 
-    /// The time by which the next report must come, the earliest of all.
+    /// The earliest time by which a report must come.
     pub(crate) fn next_due(&mut self) -> Option<Instant> {
         self.0.retain(|due| due.strong_count() > 0);
         let due = self.0.iter().filter_map(Weak::upgrade);

@@ -1,4 +1,4 @@
-//! Requests that a process which does not campaign may write into the record of an election over a store.
+//! Requests to resign, written into the record of an election over a store by a process that does not campaign.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::lease_node::StoreEffects;
 use crate::session_node::SessionsEffects;
 use crate::status::NEW_RECORD;
 
-/// The reason why a request was not written, or may not be.
+/// The reason why a request was not written, or may not have been.
 #[derive(Debug, thiserror::Error)]
 pub enum ResignRequestError {
     /// The store cannot be opened.
@@ -30,10 +30,10 @@ pub enum ResignRequestError {
     /// The record cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The queue cannot be looked at.
+    /// The queue cannot be read.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The leader cannot be asked.
+    /// The leader cannot be asked through the store.
     #[error(
         "{holder} leads with the token {token}, and the store takes no request for it: it may be no node of Primacy, or it \
          may have gone just now; look again"
@@ -44,19 +44,19 @@ pub enum ResignRequestError {
         /// Its leadership.
         token: FencingToken,
     },
-    /// There is no leader or candidate.
+    /// The election has no leader and no candidate.
     #[error("nobody leads: the record is released, and there is nobody to ask")]
     NobodyLeads,
-    /// The holder of the record does not lead yet, and could not be asked to stop.
+    /// The holder of the record does not lead yet, and cannot be asked to resign.
     #[error("nobody leads: {NEW_RECORD}; ask again when it leads")]
     NotYet,
     /// There is no record.
     #[error("the store has no record of this election; nobody has led in it yet")]
     NoRecord,
-    /// The store did not show the record in time; nothing was written.
+    /// The store did not return the record in time; nothing was written.
     #[error("the store does not answer; nothing was written")]
     Unanswered,
-    /// The store did not answer in time, or not clearly.
+    /// The store did not confirm the write in time; it may have been done.
     #[error(
         "the store has not confirmed the write in time; it may have been done, so look before you repeat it"
     )]
@@ -69,20 +69,19 @@ pub enum ResignRequestError {
     Entropy(#[from] DiskError),
 }
 
-/// The leadership that was asked to end.
+/// The leadership that was asked to resign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResignRequested {
     /// The holder of the record.
     pub holder: NodeId,
-    /// The leadership.
+    /// The token of its leadership.
     pub token: FencingToken,
 }
 
 /// Asks the leader of this election over a store to resign, and returns when the request is in the store. The leader
-/// finds it with its next look, drains, and releases. `by` names the requester, for people. After `patience` it is
-/// given up.
+/// finds it at its next read, drains, and releases. `by` names the requester, for people. Gives up after `patience`.
 ///
-/// Dropping the future does not take the request back.
+/// Dropping the future does not withdraw the request.
 ///
 /// # Errors
 /// [`ResignRequestError`]
@@ -133,15 +132,16 @@ pub async fn ask_to_resign(
     }
 }
 
-/// The outcome of a look at the store.
+/// The result of reading the store.
 enum Look {
-    /// A record, into which the request is to be written.
+    /// A record, into which the request is written.
     Record(Box<Record>),
-    /// A queue, whose first has been asked.
+    /// A queue, whose first entry has been asked.
     Requested(ResignRequested),
 }
 
-/// Asks the first in a queue. It may be repeated at will, so the request is sent again if its answer does not come.
+/// Asks the candidate that is first in the queue. Repeating the request is harmless, so it is sent again if no answer
+/// comes.
 async fn ask_the_first(
     store: &dyn Sessions,
     by: &str,
@@ -171,7 +171,7 @@ async fn ask_the_first(
     }
 }
 
-/// Opens the store; tries again while it is out of reach and there is time.
+/// Opens the store; retries until `until` while the store is unreachable.
 async fn open(url: &str, election: &str, until: Instant) -> Result<Opened, OpenError> {
     loop {
         let opened = open_existing_any(url, election).await;
@@ -183,7 +183,7 @@ async fn open(url: &str, election: &str, until: Instant) -> Result<Opened, OpenE
     }
 }
 
-/// Runs an update to its end, on this thread and at the latest within `patience`.
+/// Runs an update of the record to its end, on this thread, within `patience`.
 pub(crate) fn run(
     task: Task,
     url: &str,
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::init::init;
 
-    /// Long enough for a store to come back.
+    /// Long enough for a store to restart.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
@@ -268,7 +268,7 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// To write the request would change nothing of its lead, which has not begun.
+    /// The request would have no effect, because the holder's leadership has not begun.
     #[tokio::test]
     async fn the_holder_of_a_young_record_does_not_lead_and_is_not_asked() {
         let directory = std::env::temp_dir().join(format!("primacy-update-young-{}", std::process::id()));
@@ -298,7 +298,7 @@ mod tests {
         let patience = Duration::from_millis(200);
         let ask = || ask_to_resign(&url, "test", "ops", patience);
         assert!(matches!(ask().await, Err(ResignRequestError::NobodyLeads)));
-        // Another process has the database for itself, and has stopped.
+        // Another process holds the database exclusively, and has stopped.
         let held = rusqlite::Connection::open(&path).unwrap();
         held.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
         let error = ask().await.unwrap_err();

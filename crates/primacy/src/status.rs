@@ -1,4 +1,4 @@
-//! The status of a node, for people and for programs.
+//! The status of a node.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ mod why;
 
 pub use self::why::NEW_RECORD;
 
-/// The status of a node at one moment. It is information only; no program may act on it: its leader may be replaced before it is read.
+/// The status of a node at one moment. It is information only: programs must not act on it, because the leader may be replaced before
+/// it is read.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The moment, on this machine's boot clock, as all other instants here.
@@ -33,25 +34,25 @@ pub struct Status {
     pub timers: Timers,
     /// The leader, as far as this node knows.
     pub leader: Option<Leader>,
-    /// The time since which that is so, as far as this node knows.
+    /// The time since which this node knows that leader, or that there is none.
     pub since: Instant,
     /// This node's own leadership.
     pub lead: Option<Lead>,
-    /// The reason that its lead is kept while it is being given up: the work that has not ended. The log has a warning if it takes
-    /// longer than it should.
+    /// The unfinished work that keeps the lead while it is being given up. The log has a warning if it takes longer than it
+    /// should.
     pub kept_by: Option<String>,
     /// The last announcement of the leader, as far as this node knows; see [`Elector::announcements`](crate::Elector::announcements).
     pub announced: Option<Announcement>,
-    /// True if the application wants this node to lead.
+    /// True while the application campaigns.
     pub campaigning: bool,
-    /// The reason why it does not: as it has stated with [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning),
-    /// or that an earlier campaign of it has ended. `None` for an application that has never campaigned and states nothing.
+    /// The reason why it does not: as stated with [`Elector::explain_not_campaigning`](crate::Elector::explain_not_campaigning), or
+    /// that an earlier campaign has ended. `None` if the application has never campaigned and has stated nothing.
     pub not_campaigning: Option<String>,
     /// The result of the health check.
     pub healthy: bool,
     /// True if an operator has cordoned this node; see [`Elector::cordon`](crate::Elector::cordon).
     pub cordoned: bool,
-    /// Over a store: the present failures there; empty while the store answers.
+    /// Over a store: its present failures; empty while the store answers.
     pub store_troubles: Vec<StoreTrouble>,
     /// Its knowledge of the others.
     pub view: View,
@@ -64,9 +65,9 @@ pub struct Lead {
     pub term: Term,
     /// Its mandate: the token that resources check, or, in an advisory election, none.
     pub mandate: Mandate,
-    /// The end, unless it is renewed.
+    /// The end of validity, unless it is renewed.
     pub valid_until: Instant,
-    /// The reason why it is being given up, if it is.
+    /// The reason why it is being given up, if any.
     pub ending: Option<Reason>,
 }
 
@@ -94,8 +95,8 @@ pub struct PeersView {
     pub voters: Voters,
     /// The state of this node's log, where metadata is kept.
     pub metadata: Option<MetadataView>,
-    /// The voters that have not told this node how far their logs are, while it has been elected and must know that of a majority
-    /// before it leads.
+    /// While this node is elected and does not lead yet: the voters whose logs it must learn of before it does. It needs the
+    /// answers of a majority.
     pub awaited: BTreeSet<NodeId>,
     /// The promised safety.
     pub safety: Safety,
@@ -111,7 +112,7 @@ pub struct PeersView {
     pub counters: Counters,
     /// The state of this node's certificate; `None` in cleartext.
     pub certificate: Option<CertificateStatus>,
-    /// The last refusal of a connection that is no peer's.
+    /// The last refusal of a connection that did not identify itself as a peer.
     pub unidentified_refused: Option<PeerRefusal>,
 }
 
@@ -120,19 +121,18 @@ pub struct PeersView {
 pub struct MetadataView {
     /// The record that states the voters; [`LeaderSequence::NONE`] as long as they are those of the configuration.
     pub voters_number: LeaderSequence,
-    /// The condition under which a node holds a record.
+    /// The durability: when a node may acknowledge a record.
     pub durability: Durability,
     /// The last record of the log.
     pub last: LeaderSequence,
     /// The last record that counts as committed: a majority holds it, and this node has applied it.
     pub committed: LeaderSequence,
-    /// The last record that the map was made of.
+    /// The last record in the map.
     pub applied: LeaderSequence,
-    /// True if this node has lost its log, and its part of it does not count yet: the others have not told it all that it may have
-    /// held, or it has lost its whole disk and not all of them have readmitted it. Until then it counts for none of the majorities that
-    /// hold a record.
+    /// True if this node has lost its log and has not recovered: the others have not yet reported all records that it may have held, or
+    /// it has lost its whole disk and not all of them have readmitted it. Until then it counts in no majority for a record.
     pub recovering: bool,
-    /// The leader that was elected, if this node does not know that it leads: it must first have all that was committed before.
+    /// The elected leader, while this node does not know that it leads: it must first have all committed records.
     pub elected: Option<Leader>,
 }
 
@@ -143,7 +143,7 @@ pub enum ElectionView {
     Quorum(Box<quorum::Status>),
     /// An election by a majority of votes, each for the best claim.
     Ranked(Box<ranked::Status>),
-    /// Bully, or on a ring: advisory.
+    /// Bully, or an election on a ring: advisory.
     Advisory {
         /// The node's role in it.
         role: &'static str,
@@ -171,7 +171,7 @@ pub enum ConfirmationView {
 }
 
 impl Lead {
-    /// Its number, for people: the token, and the term, which is the same number.
+    /// The token and the term as text; in an advisory election, the term alone.
     #[must_use]
     pub fn number(&self) -> String {
         match self.mandate {
@@ -208,7 +208,7 @@ impl ElectionView {
         }
     }
 
-    /// While the node has lost its disk: the nodes that have told it their term so far.
+    /// While the node has lost its disk: the nodes that have reported their term to it.
     #[must_use]
     pub fn recovering(&self) -> Option<&BTreeSet<NodeId>> {
         match self {
@@ -219,13 +219,14 @@ impl ElectionView {
         }
     }
 
-    /// While the node has lost its disk: the nodes that have still to tell it, as far as it knows. They need not all be present voters.
+    /// While the node has lost its disk: the nodes that have not reported their term yet, as far as it knows. They need not all be
+    /// present voters.
     #[must_use]
     pub fn waits_for(&self) -> BTreeSet<NodeId> {
         self.quorum().map(|status| status.waits_for.clone()).unwrap_or_default()
     }
 
-    /// The cluster of an election by seniority, that elects or nominates.
+    /// The state of an election by seniority that elects or nominates.
     #[must_use]
     pub fn seniority(&self) -> Option<&seniority::Status> {
         match self {
@@ -235,7 +236,7 @@ impl ElectionView {
         }
     }
 
-    /// The state of a quorum, that elects or confirms.
+    /// The state of a quorum that elects or confirms.
     #[must_use]
     pub fn quorum(&self) -> Option<&quorum::Status> {
         match self {
@@ -250,17 +251,17 @@ impl ElectionView {
 }
 
 impl Status {
-    /// Checks that the cluster was large enough, where there is one; see [`Elector::check_members`](crate::Elector::check_members).
+    /// Checks that the cluster was large enough, if there is one; see [`Elector::check_members`](crate::Elector::check_members).
     ///
     /// # Errors
-    /// [`TooFewMembers`] if it was not.
+    /// [`TooFewMembers`] if it was too small.
     pub fn check_members(&self) -> Result<(), TooFewMembers> {
         let View::Peers(view) = &self.view else { return Ok(()) };
         view.election.seniority().map_or(Ok(()), |seniority| seniority.enough_members)
     }
 
-    /// Explains why there is no leader, as far as this node knows: a sentence for each missing thing, for people. Empty if there is
-    /// one.
+    /// Explains why there is no leader, as far as this node knows: one sentence for each unmet condition. Empty if there is a
+    /// leader.
     #[must_use]
     pub fn why_no_leader(&self) -> Vec<String> {
         why::no_leader(self)
@@ -268,7 +269,7 @@ impl Status {
 }
 
 impl View {
-    /// True if this node has lost its disk and does not know yet what it may vote for.
+    /// True if this node has lost its disk and may not vote yet.
     pub(crate) fn is_recovering(&self) -> bool {
         match self {
             Self::Peers(view) => view.election.recovering().is_some(),
@@ -276,7 +277,7 @@ impl View {
         }
     }
 
-    /// Checks that `node` could be removed from the cluster of `me`.
+    /// Checks that `node` can be removed from the cluster of `me`.
     pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AdminError> {
         let Self::Peers(view) = self else { return Err(AdminError::NoMembers) };
         if node == me {
@@ -284,7 +285,7 @@ impl View {
         }
         let seniority = view.election.seniority().ok_or(AdminError::NoMembers)?;
         let Some(cluster) = &seniority.view else {
-            // Before it founds another cluster, the founder waits for the nodes that it was with.
+            // Before the founder founds another cluster, it waits for the members of its former one.
             let founder = seniority.founder;
             let is_awaited = founder == Some(me) && view.voters.contains(node);
             return is_awaited.then_some(()).ok_or(AdminError::NotAwaited { node, by: me, founder });
@@ -297,7 +298,7 @@ impl View {
         Err(AdminError::NotAMember { node, by: me, members: names.join(", ") })
     }
 
-    /// Checks that `to` could be given the lead of `me`.
+    /// Checks that `me` can transfer the lead to `to`.
     pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AdminError> {
         let Self::Peers(view) = self else { return Err(AdminError::OverAStore) };
         if !view.kind.can_transfer() {

@@ -1,4 +1,4 @@
-//! Options of an election by seniority, beside its nodes' names and timers.
+//! Options of an election by seniority, in addition to its nodes' names and timers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,15 +15,15 @@ use super::{Config, STABLE_AFTER_MAX, Timers};
 use crate::codec::{TooLong, length_of_view};
 use crate::connections::FRAME_LENGTH_MAX;
 
-/// The likelihoods, in tenths, at which phi-accrual may suspect: below the first it suspects members that are merely late, and above the
-/// last one waits longer than with any sensible timeout.
+/// The range of phi-accrual's threshold, in tenths: below it, members that are merely late are suspected; above it, detection takes
+/// longer than with any sensible timeout.
 const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
 
 /// Options of an election by seniority; for [`Builder::seniority`](crate::Builder::seniority). The default is good for a few
 /// nodes on one network.
 ///
-/// `seeds` and their order, `neighbours` and `split_brain` must be the same on all nodes; and `detection` and `stable_after` should be,
-/// for parts that judge silence differently do not stop and go on at the same time. The others are each node's own.
+/// `seeds` and their order, `neighbours` and `split_brain` must be the same on all nodes. `detection` and `stable_after` should be the
+/// same: otherwise one part does not stop when the other goes on. The other options are each node's own.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,26 +43,26 @@ const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeniorityOptions {
-    /// The nodes that a node asks to join, at most 16, of the peers. The first one founds the cluster if no other one belongs to one, and
-    /// no other node does: if it is gone for good before there is a cluster, name another one first, on all nodes. Empty: the peers in
-    /// the order of their names, the first 16 if there are more.
+    /// The nodes that a node asks to join, at most 16, all of them peers. Only the first seed founds a cluster, and only if no other node
+    /// belongs to one. If the first seed is gone for good before there is a cluster, put another node first, on all nodes. Empty: the
+    /// peers in the order of their names, the first 16 if there are more.
     pub seeds: Vec<NodeId>,
-    /// The number of members next to it on the ring of ages to which a member shows itself; `None`: all. Of three peers or more at least
-    /// two, unless each part goes on: so many links must be cut to make others take a living member for lost.
+    /// The number of neighbours on the ring of ages to which a member sends heartbeats; `None`: all. With three peers or more at least
+    /// two, unless every part goes on: as many links must be cut before a living member is taken for lost.
     pub neighbours: Option<u32>,
-    /// The rule by which silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
+    /// The failure detector; `None`: the number of missed heartbeats as in other elections, see [`Timers`].
     pub detection: Option<Detection>,
-    /// The time for which the same members must have been lost before they are removed, or a part stops; at most an hour. `None`: the
+    /// The time for which the same members must be lost before they are removed, or before a part stops; at most an hour. `None`: the
     /// lease.
     pub stable_after: Option<Duration>,
     /// The minimum number of members, see [`Elector::check_members`](crate::Elector::check_members); `None`: one.
     pub minimum_members: Option<usize>,
     /// The policy for parts of the cluster that have lost each other.
     pub split_brain: SplitBrain,
-    /// The zone that this node tells the other members.
+    /// The zone of this node, as the other members see it.
     pub zone: String,
-    /// Other attributes for the members, at most eight; with the node's address, its version and the zone 512 bytes together, and fewer
-    /// where there are more than a hundred peers, so that a view of all fits into a message.
+    /// Other attributes that the members see, at most eight. Together with the node's address, version and zone at most 512 bytes, and
+    /// fewer with more than a hundred peers, so that a view of all members fits into a message.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -72,24 +72,24 @@ pub enum SplitBrain {
     /// The part with most of the members goes on; of two halves, the one with the smallest name.
     #[default]
     KeepMajority,
-    /// A part of at least this many goes on: more than half of the peers, so that no two parts have that many.
+    /// A part of at least this many members goes on: more than half of the peers, so that no two parts reach it.
     StaticQuorum(usize),
-    /// The part with the oldest member goes on; but where that one is alone, of three or more, it stops, and the others go on if they are
-    /// all together.
+    /// The part with the oldest member goes on. If that member is alone, of three or more, it stops, and the others go on if they are all
+    /// together.
     KeepOldest,
-    /// The part that is first with the store at this URL goes on.
+    /// The part that first takes the lease in the store at this URL goes on.
     Lease(String),
     /// Every part goes on, each with a leader.
     Available,
 }
 
-/// The reason why a cluster cannot be held with these options.
+/// The reason why the options of a cluster are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeniorityError {
-    /// Seeds, heartbeats or timers cannot work.
+    /// The seeds, heartbeats or timers are wrong.
     #[error(transparent)]
     Machine(#[from] seniority::ConfigError),
-    /// Only peers can be reached.
+    /// A seed is not one of the peers.
     #[error("the seed {seed} is not one of the peers ({peers}); name peers as seeds")]
     SeedNotAPeer {
         /// The seed.
@@ -97,7 +97,7 @@ pub enum SeniorityError {
         /// The peers' names.
         peers: String,
     },
-    /// No member would ever be removed, or each at once.
+    /// The time is zero, so that any late message would remove a member, or too long.
     #[error(
         "members that are lost are removed after {given:?}: state more than nothing, or a message that is late costs a \
          member its place, and at most {STABLE_AFTER_MAX:?}"
@@ -106,13 +106,13 @@ pub enum SeniorityError {
         /// The configured time.
         given: Duration,
     },
-    /// Phi-accrual would suspect every member, or none.
+    /// The threshold of phi-accrual is out of range.
     #[error("phi-accrual suspects at a likelihood from 1 to 20, and this is {}.{}; 8 is usual", .tenths / 10, .tenths % 10)]
     Threshold {
         /// The likelihood, in tenths.
         tenths: u32,
     },
-    /// Phi-accrual would suspect a member that is late once.
+    /// Phi-accrual would suspect a member after a single late heartbeat.
     #[error(
         "where heartbeats have come evenly, phi-accrual would suspect a member that is {grace} late, and they come every {interval}: \
          state a pause of {interval} or more, so that one of them may be lost"
@@ -123,13 +123,13 @@ pub enum SeniorityError {
         /// The heartbeat interval.
         interval: core::Duration,
     },
-    /// Silence would never be suspicious.
+    /// Members would be suspected too late to matter.
     #[error("a member would be suspected after {patience} of silence; state at most {STABLE_AFTER_MAX:?}")]
     Patience {
         /// The silence after which a member is suspected.
         patience: core::Duration,
     },
-    /// No cluster is that small, or that large.
+    /// The minimum is zero or above the number of peers.
     #[error(
         "a minimum of {minimum} members cannot be: state at least 1, and at most all peers, which are {peers}"
     )]
@@ -139,7 +139,7 @@ pub enum SeniorityError {
         /// The number of peers.
         peers: usize,
     },
-    /// No part could go on, or two could.
+    /// The size for `StaticQuorum` lets no part go on, or two.
     #[error(
         "static-quorum:{size} of {peers} peers {}; state at least {}, and at most {peers}",
         if *.size > *.peers { "lets no part go on" } else { "lets two parts go on at the same time (if that is wanted, choose available)" },
@@ -151,7 +151,7 @@ pub enum SeniorityError {
         /// The number of peers.
         peers: usize,
     },
-    /// One cut link would remove a living member, and its part would still be connected to the others.
+    /// One neighbour is too few: a single cut link would remove a living member that the others still reach.
     #[error(
         "with 1 neighbour among {peers} peers one cut link removes a member that all others still reach, and two parts go on at the \
          same time: state at least 2 neighbours, leave it out, or choose available if two leaders may be"
@@ -160,7 +160,7 @@ pub enum SeniorityError {
         /// The number of peers.
         peers: usize,
     },
-    /// A view could not be sent.
+    /// A view of all members would not fit into a message.
     #[error(
         "a view of {peers} members that all tell as much of themselves as this one has {length} bytes, and a message has \
          at most {}; shorten address, zone and labels, or have fewer peers",
@@ -186,7 +186,7 @@ impl SplitBrain {
     }
 }
 
-/// A URL may have a password.
+/// Hides the store's URL, which may contain a password.
 impl fmt::Debug for SplitBrain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.policy().fmt(f)
@@ -225,7 +225,7 @@ impl SeniorityOptions {
         self.minimum_members.unwrap_or(1)
     }
 
-    /// Checks the options, as far as that is possible without the peers.
+    /// Checks the options that do not depend on the peers.
     pub(crate) fn check(
         &self,
         node: NodeId,
@@ -250,10 +250,10 @@ impl SeniorityOptions {
         self.check_grace(timers.renewal.into())
     }
 
-    /// Checks that phi-accrual is sound at the strictest that its bounds allow.
+    /// Checks that phi-accrual with its shortest patience outlasts one heartbeat interval.
     fn check_grace(&self, interval: core::Duration) -> Result<(), SeniorityError> {
         let Some(phi @ Detection::PhiAccrual { .. }) = self.detection else { return Ok(()) };
-        // The wait above the mean of the intervals, when they do not spread.
+        // The patience for intervals without any spread.
         let grace = phi.patience(core::Duration::ZERO);
         if grace < interval { Err(SeniorityError::Grace { grace, interval }) } else { Ok(()) }
     }
@@ -279,7 +279,7 @@ impl SeniorityOptions {
         {
             problems.push(SeniorityError::StaticQuorum { size, peers: count });
         }
-        // Of two, either is the only other one.
+        // With two peers, one neighbour is all there are.
         if self.neighbours == Some(1) && count > 2 && self.split_brain != SplitBrain::Available {
             problems.push(SeniorityError::OneNeighbour { peers: count });
         }
@@ -291,12 +291,12 @@ impl SeniorityOptions {
 }
 
 impl Config {
-    /// The minimum number of members; `None` where there are none.
+    /// The minimum number of members; `None` if the election has none.
     pub(crate) fn minimum_members(&self) -> Option<usize> {
         (self.kind.algorithm == core::election::Algorithm::Seniority).then(|| self.seniority.minimum())
     }
 
-    /// All that is wrong with the cluster, as far as it can be known only with the peers.
+    /// All problems of the cluster's options that depend on the peers.
     #[cfg(feature = "peers")]
     pub(crate) fn problems_among(&self, peers: &BTreeSet<NodeId>) -> Vec<SeniorityError> {
         match self.kind.algorithm {

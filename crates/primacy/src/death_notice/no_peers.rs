@@ -1,4 +1,4 @@
-//! The guardian of a program that is built without elections among peers: it tells none.
+//! The notifier of a program that is built without elections among peers.
 
 use std::time::Duration as StdDuration;
 
@@ -7,7 +7,7 @@ use primacy_core::{Identity, NodeId};
 use super::{DeathNoticeError, HelloText, Receipt, SecuritySpec};
 use crate::connections::Limits;
 
-/// A guardian's connections to the peers of its node: never made.
+/// Has no value without the feature `peers`.
 #[derive(Debug)]
 pub(super) enum PeersNotifier {}
 

@@ -1,9 +1,8 @@
-//! Reports of a death among peers: a message to each.
+//! Death notices among peers: one message to each.
 //!
-//! The guardian keeps a connection of its own to every peer, made long before it is needed, so that a death
-//! is told in one message. It has no asynchronous runtime: a thread for each peer dials, shakes hands and
-//! then sleeps in a read. The threads start no processes, so the guardian's parent-death signals, which
-//! belong to a thread, are not affected by them.
+//! The guardian connects to every peer long before it has a death to report, so that the report takes one message. It
+//! has no asynchronous runtime: for each peer a thread dials, shakes hands and then blocks in a read. The threads start
+//! no processes, so they do not affect the guardian's parent-death signals, which belong to a thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +22,7 @@ use crate::handshake::{Hello, Known, judge_answer};
 use crate::transport::tls::{Sides, Tls, reason};
 use crate::transport::{Limits, Security, TransportError, watch_for_stalls};
 
-/// The threads keep little on their stacks; the largest part of it is looking up a host's name.
+/// The threads use little stack, most of it to look up a host's name.
 const STACK_LENGTH: usize = 256 * 1024;
 
 /// A guardian's connections to the peers of its node. Dropping it closes them.
@@ -39,7 +38,7 @@ struct Shared {
     /// Read once for all threads, and again when the files have changed.
     tls: Option<Arc<Tls>>,
     limits: Limits,
-    /// The frames that never change.
+    /// Frames that are encoded once: the hello, the ready and the notice.
     hello: Vec<u8>,
     ready: Vec<u8>,
     died: Vec<u8>,
@@ -51,7 +50,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     links: BTreeMap<NodeId, PeerConnection>,
-    /// The number of links made so far.
+    /// The number of connections created so far.
     made: u64,
     notifying: bool,
     closed: bool,
@@ -60,7 +59,7 @@ struct State {
 
 #[derive(Debug)]
 struct PeerConnection {
-    /// The number of the link; a thread whose link has another number, or is gone, ends.
+    /// The number of the connection; a thread whose connection has been removed or has another number ends.
     number: u64,
     address: String,
     /// The connection, once its handshake is done. Its thread reads from it.
@@ -69,7 +68,7 @@ struct PeerConnection {
     trouble: Option<String>,
 }
 
-/// The reason why an attempt led to no connection, or a connection ended.
+/// The reason why an attempt failed, or why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
     #[error("it is not reachable: {0}")]
@@ -97,7 +96,7 @@ impl From<io::Error> for LinkError {
         if error.kind() == io::ErrorKind::WouldBlock {
             Self::Timeout
         } else if error.kind() == io::ErrorKind::UnexpectedEof {
-            // TLS was cut short.
+            // TLS was cut off.
             Self::Closed
         } else {
             Self::Io(error)
@@ -112,7 +111,7 @@ impl From<DecodeError> for DeathNoticeError {
 }
 
 impl PeersNotifier {
-    /// Starts to connect to every peer, and to connect again whenever a connection breaks.
+    /// Connects to every peer, and reconnects whenever a connection breaks.
     ///
     /// # Errors
     /// [`DeathNoticeError`]
@@ -136,17 +135,17 @@ impl PeersNotifier {
             random: Rng::new(u64::from_be_bytes(entropy()?)),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        // If a thread cannot be started, dropping this ends those before it.
+        // If a thread cannot be started, dropping this ends the threads started before.
         let shared = Shared { me, security, tls, limits, hello, ready, died, state, changed };
         let notifier = Self { shared: Arc::new(shared) };
         notifier.reach(peers)?;
         Ok(notifier)
     }
 
-    /// Leaves nodes that are not among these peers at the same address, and starts to connect to new ones.
+    /// Disconnects from nodes that are not among these peers, or have another address, and connects to new ones.
     ///
     /// # Errors
-    /// [`DeathNoticeError`]. Where no thread can be started for one peer, the others are connected to all the same; where a name is
+    /// [`DeathNoticeError`]. If a thread cannot be started for one peer, the others are connected nevertheless. If a name is
     /// invalid, nothing has changed.
     pub(super) fn reach(&self, peers: &[(String, String)]) -> Result<(), DeathNoticeError> {
         let peers = parse(peers)?;
@@ -188,12 +187,14 @@ impl PeersNotifier {
         state.links.iter().filter(|(_, link)| link.wire.is_some()).map(|(node, _)| *node).collect()
     }
 
-    /// Returns when all have confirmed it. Peers that are not connected are dialled again and again until the bound.
+    /// Reports the death, and returns when all peers have confirmed it. Peers that are not connected are dialled
+    /// repeatedly until `bound`.
     pub(super) fn notify(&mut self, bound: StdDuration) -> Receipt {
         let shared = &self.shared;
         let mut state = shared.lock();
         state.notifying = true;
-        // In reverse order: the first node to campaign asks nodes that have heard already.
+        // In reverse order: when the first node in order campaigns, the nodes that it asks have received the notice
+        // already.
         for link in state.links.values_mut().rev() {
             link.tell(&shared.died);
         }
@@ -222,24 +223,25 @@ impl Drop for PeersNotifier {
             link.shut();
         }
         self.shared.changed.notify_all();
-        // The threads end by themselves; one that is looking up a name cannot be interrupted, and is not waited for.
+        // The threads end by themselves. A thread that is looking up a name cannot be interrupted, and is not awaited.
     }
 }
 
-/// The names and addresses that the node has handed over.
+/// Parses the peers of a specification.
 fn parse(peers: &[(String, String)]) -> Result<BTreeMap<NodeId, String>, NodeIdError> {
     peers.iter().map(|(name, address)| Ok((NodeId::new(name)?, address.clone()))).collect()
 }
 
 impl State {
-    /// The link with this number, unless its node is no peer any more, or elsewhere, or the notifier was dropped.
+    /// The connection with this number, unless its node is no peer any more or has another address, or the notifier was
+    /// dropped.
     fn link(&mut self, node: NodeId, number: u64) -> Option<&mut PeerConnection> {
         self.links.get_mut(&node).filter(|link| link.number == number && !self.closed)
     }
 }
 
 impl PeerConnection {
-    /// Reports the death, if there is a connection. If there is none, its thread does so when there is one again.
+    /// Sends the notice if there is a connection. Otherwise its thread does so when it has connected.
     fn tell(&mut self, died: &[u8]) {
         let Some(wire) = self.wire.as_ref().filter(|_| !self.heard) else { return };
         if let Err(error) = wire.write_all(died) {
@@ -257,20 +259,20 @@ impl PeerConnection {
 }
 
 impl Shared {
-    /// A thread that panicked has left nothing half-done here: what one changes is one assignment each time.
+    /// A poisoned lock is harmless: each change of the state is a single assignment.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the connection to one peer, until the death has been reported, the node is no peer any more or the notifier is
-    /// dropped.
+    /// Keeps the connection to one peer, until the peer has confirmed the death, the node is no peer any more, or the
+    /// notifier is dropped.
     fn tend(&self, node: NodeId, number: u64, address: &str) {
         let mut longest_wait = self.limits.backoff_first;
         while self.lock().link(node, number).is_some() {
             let mut rest = Duration::ZERO;
             let ended = self.dial(node, address).and_then(|(wire, deframer)| {
                 longest_wait = self.limits.backoff_first;
-                // After this connection, as the node itself does.
+                // The pause after a connection that was established, as in the node itself.
                 rest = self.limits.backoff_first;
                 self.open(node, number, &wire)?;
                 self.listen(&wire, deframer)
@@ -292,8 +294,8 @@ impl Shared {
         }
     }
 
-    /// Waits before the next attempt, for a rest and a random time below a maximum that doubles; but not when there
-    /// is a death to tell that was not known when the wait began, nor when there will be no attempt.
+    /// Waits before the next attempt: `rest`, and a random time below a maximum that doubles. Ends early when a death
+    /// is to be reported that was not known at the beginning of the wait, or when no attempt will follow.
     fn pause(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -311,7 +313,7 @@ impl Shared {
         drop(self.changed.wait_timeout_while(state, wait.into(), waiting));
     }
 
-    /// Makes one attempt, with its handshake. Further bytes that came are in the deframer.
+    /// Makes one attempt, with its handshake. Bytes received after the handshake are in the deframer.
     fn dial(&self, node: NodeId, address: &str) -> Result<(Arc<Wire>, Deframer), LinkError> {
         let tcp = self.connect(node, address)?;
         tcp.set_nodelay(true)?;
@@ -336,7 +338,7 @@ impl Shared {
         let until = StdInstant::now() + StdDuration::from(self.limits.handshake_timeout);
         wire.shake_hands(until)?;
         let said = wire.write_all(&self.hello);
-        // A peer that has refused already may have closed the connection; then its reason can still be read.
+        // A peer that has refused may have closed the connection already; its reason can still be read.
         match (read_frame(wire, deframer, Some(until)), said) {
             (Err(LinkError::Io(error)), Err(unsaid)) if reason(&error).is_none() => Err(unsaid.into()),
             (Err(error), _) => Err(error),
@@ -373,7 +375,7 @@ impl Shared {
         Err(failed)
     }
 
-    /// A guardian has recorded no disks; its node has, and does not listen to a peer that lost one.
+    /// Judges the peer's answer. The guardian has recorded no disks; its node has, and ignores a peer that lost one.
     fn judge(&self, node: NodeId, theirs: &Hello, wire: &Wire) -> Result<(), LinkError> {
         let known = Known { disks: &BTreeMap::new(), peers: &[node].into() };
         let Err(refusal) = judge_answer(&self.me, known, node, theirs) else { return Ok(()) };
@@ -385,7 +387,7 @@ impl Shared {
         Err(LinkError::Refused(text))
     }
 
-    /// Registers the connection, and reports the death if it was waited for.
+    /// Registers the connection, and sends the notice if a death was reported before.
     fn open(&self, node: NodeId, number: u64, wire: &Arc<Wire>) -> Result<(), LinkError> {
         let mut state = self.lock();
         let notifying = state.notifying;
@@ -404,7 +406,7 @@ impl Shared {
         loop {
             match read_frame(wire, &mut deframer, None) {
                 Ok(Frame::DiedHeard(identity)) if identity == self.me.identity => return Ok(()),
-                // Nothing else is sent in this direction; other frames of a later version are ignored.
+                // Peers send no other frame to a guardian; frames of a later version are ignored.
                 Ok(
                     Frame::Hello(_)
                     | Frame::Welcome(_)
@@ -423,7 +425,7 @@ impl Shared {
     }
 }
 
-/// The next frame; at the latest at `until`, however slowly the bytes come.
+/// Reads the next frame, and gives up at `until` however slowly the bytes come.
 fn read_frame(wire: &Wire, deframer: &mut Deframer, until: Option<StdInstant>) -> Result<Frame, LinkError> {
     loop {
         if let Some(frame) = deframer.next_frame()? {

@@ -1,4 +1,4 @@
-//! The specification that a node hands to its guardian, so that it can report the death of the node.
+//! The specification with which a guardian reports the death of its node.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use primacy_core::id::NodeIdError;
 use primacy_core::{Identity, Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// The receivers of a guardian's report, and its identity. A node hands it to its guardian at the start, and again when other nodes
-/// vote.
+/// The receivers of a guardian's notice, and the identity of its node. The node hands it to its guardian at the start, and again
+/// when the voters change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeathNoticeSpec {
@@ -26,13 +26,13 @@ pub enum DeathNoticeSpec {
     Store(StoreSpec),
 }
 
-/// [`Security`](crate::connections::Security) on its way to a guardian, which may run in another directory.
+/// [`Security`](crate::connections::Security) with absolute paths, for a guardian that may run in another directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecuritySpec {
-    /// No protection, on this machine.
+    /// Cleartext on this machine only.
     Loopback,
-    /// No protection, anywhere.
+    /// Cleartext to any machine.
     InsecureCleartext,
     /// Mutual TLS.
     Tls {
@@ -45,12 +45,12 @@ pub enum SecuritySpec {
     },
 }
 
-/// A path as text: its bytes in hexadecimal digits, because it need not be UTF-8.
+/// A path as text: its bytes in hexadecimal digits, because a path need not be UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PathText(pub(crate) String);
 
-/// The record in which a guardian clears its node.
+/// The record that a guardian releases for its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreSpec {
     /// The store.
@@ -61,13 +61,13 @@ pub struct StoreSpec {
     pub(crate) lease: Duration,
 }
 
-/// A [`Hello`](crate::handshake::Hello) as text: its bytes on the wire in hexadecimal digits, so that it has one encoding and not two.
+/// A [`Hello`](crate::handshake::Hello) as text: its bytes on the wire in hexadecimal digits, so that it needs no second encoding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HelloText(pub(crate) String);
 
 impl DeathNoticeSpec {
-    /// The same, but to these peers.
+    /// Replaces the peers.
     #[must_use]
     pub(crate) fn to(self, nodes: impl Iterator<Item = (NodeId, String)>) -> Self {
         match self {
@@ -79,7 +79,7 @@ impl DeathNoticeSpec {
         }
     }
 
-    /// The same, and the record in the store that confirms the leader.
+    /// Adds the record in the store that confirms the leader.
     #[must_use]
     pub(crate) fn and_in(self, record: StoreSpec) -> Self {
         match self {

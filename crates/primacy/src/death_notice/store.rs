@@ -1,5 +1,4 @@
-//! Reports of a death where the election is held over a store: the guardian writes the release for the dead
-//! process.
+//! Death notices over a store: the guardian releases the record for the dead process.
 
 use std::time::Duration as StdDuration;
 
@@ -9,7 +8,7 @@ use primacy_core::election::record_update::{Ending, Task};
 use super::{DeathNoticeError, Receipt, StoreSpec};
 use crate::resign_request;
 
-/// A guardian's part over a store. It keeps nothing open: a store is opened when there is a death to tell.
+/// A guardian's access to the store. It keeps no connection: the store is opened when there is a death to report.
 #[derive(Debug)]
 pub(super) struct StoreNotifier {
     spec: StoreSpec,
@@ -25,7 +24,7 @@ impl StoreNotifier {
         self.identity
     }
 
-    /// Writes the release. A late write of the dead may still land for as long as a lease, so it looks again until
+    /// Writes the release. A late write of the dead process may still arrive within a lease, so this reads again until
     /// then, unless the release was its own.
     pub(super) fn notify(&self, bound: StdDuration) -> Receipt {
         match self.release(bound.min(self.spec.lease)) {

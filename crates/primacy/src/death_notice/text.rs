@@ -14,7 +14,7 @@ use super::{DeathNoticeSpec, HelloText, PathText, SecuritySpec};
 use crate::codec::{DecodeError, Frame, decode, encode_bare};
 
 impl DeathNoticeSpec {
-    /// Makes the specification for the guardian of the node whose hello is `me`.
+    /// Makes the specification for the guardian of the node with the hello `me`.
     #[must_use]
     pub fn peers(me: &Hello, peers: Vec<(NodeId, String)>, security: &Security) -> Self {
         let hello = HelloText::new(&me.of_guardian());
@@ -50,7 +50,7 @@ impl SecuritySpec {
 
 impl PathText {
     fn new(path: &Path) -> Self {
-        // Only an empty path has no absolute form; it is refused where it is read.
+        // Only an empty path has no absolute form; the guardian refuses it.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self(hexadecimal(path.as_os_str().as_bytes()))
     }

@@ -1,4 +1,4 @@
-//! One connection of a guardian: one thread sleeps in a read of it, and another may write at any time.
+//! One connection of a guardian: one thread blocks in a read, and others may write at any time.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -11,7 +11,7 @@ use rustls::ClientConnection;
 
 use crate::transport::tls::{Credentials, TlsFailure, broken, dns_name, explain, reason};
 
-/// The bytes that are read at a time; a handshake with a short chain of certificates has about as much.
+/// The bytes per read: about the length of a handshake with a short certificate chain.
 const READ_LENGTH: usize = 2048;
 
 pub(super) struct Wire {
@@ -21,7 +21,7 @@ pub(super) struct Wire {
 
 struct Protection {
     credentials: Arc<Credentials>,
-    /// Never held while a read waits.
+    /// Never locked while a read blocks.
     connection: Mutex<ClientConnection>,
 }
 
@@ -30,14 +30,14 @@ impl Wire {
         Self { tcp, protection: None }
     }
 
-    /// Connects to `node`; the handshake is yet to be made.
+    /// Prepares TLS to `node`; [`shake_hands`](Self::shake_hands) makes the handshake.
     pub(super) fn protected(tcp: TcpStream, credentials: Arc<Credentials>, node: NodeId) -> io::Result<Self> {
         let name = dns_name(node).ok_or_else(|| broken(rustls::Error::UnsupportedNameType))?;
         let connection = ClientConnection::new(Arc::clone(&credentials.dialler), name).map_err(broken)?;
         Ok(Self { tcp, protection: Some(Protection { credentials, connection: Mutex::new(connection) }) })
     }
 
-    /// Makes the handshake, if there is one to make, until that time at the latest.
+    /// Makes the TLS handshake, if there is TLS, until `until` at the latest.
     pub(super) fn shake_hands(&self, until: Instant) -> io::Result<()> {
         let Some(protection) = &self.protection else { return Ok(()) };
         loop {
@@ -51,7 +51,7 @@ impl Wire {
         }
     }
 
-    /// Writes all of it, within the time that the socket allows.
+    /// Writes all bytes, within the socket's write timeout.
     pub(super) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
         let Some(protection) = &self.protection else { return (&self.tcp).write_all(bytes) };
         let mut connection = protection.connection();
@@ -64,7 +64,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits for bytes, without limit or until that time; zero bytes are the end.
+    /// Waits for bytes, without limit or until `until`; zero bytes mean the end.
     pub(super) fn read(&self, bytes: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
         let Some(protection) = &self.protection else { return self.read_raw(bytes, until) };
         loop {
@@ -79,13 +79,13 @@ impl Wire {
         }
     }
 
-    /// Closes it, which wakes the thread that reads from it.
+    /// Closes the connection, which wakes the thread that reads from it.
     pub(super) fn shut(&self) {
-        // It fails only if the other side was faster.
+        // It fails only if the other side has closed the connection already.
         let _ = self.tcp.shutdown(Shutdown::Both);
     }
 
-    /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
+    /// The TLS failure behind `error`: this side's refusal of the other, or the other side's refusal of this one.
     pub(super) fn explain(&self, error: &io::Error, me: NodeId, node: NodeId) -> Option<TlsFailure> {
         let protection = self.protection.as_ref()?;
         reason(error).map(|reason| explain(reason, me, node.as_str(), &protection.credentials))
@@ -106,7 +106,7 @@ impl Wire {
         while !rest.is_empty() {
             connection.read_tls(&mut rest)?;
             let processed = connection.process_new_packets();
-            // There may be an alert to send. If this side refuses, it sends its reason as far as that is possible.
+            // There may be an alert to send, with this side's reason for refusing. It is sent if possible.
             let sent = self.send(&mut connection);
             processed.map_err(broken)?;
             sent?;
@@ -130,7 +130,7 @@ impl Wire {
 }
 
 impl Protection {
-    /// A thread that panicked here would leave a connection that is shut next.
+    /// A panic while this was locked is harmless: the connection is shut next.
     fn connection(&self) -> MutexGuard<'_, ClientConnection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Operators' requests to a running node: its status, and changes of the leader or of the nodes that may lead.
+//! Requests of operators to a running node: its status, changes of the leader, and changes of the nodes that may lead.
 
 use primacy_core::{NodeId, Term};
 use tokio::sync::oneshot;
@@ -10,7 +10,7 @@ use crate::leadership::request::{AdminRequest, Request};
 use crate::status::Status;
 
 impl Elector {
-    /// The status of this node, and its knowledge of the others.
+    /// The status of this node, with its knowledge of the others.
     ///
     /// # Errors
     /// [`AdminError::Closed`]
@@ -20,8 +20,8 @@ impl Elector {
         status.await.map_err(|_| AdminError::Closed)
     }
 
-    /// Gives up the lead of this node in order, whether or not the caller holds the [`Leadership`](crate::Leadership); returns its
-    /// term, also where it is being given up already. The lead is given up later, when its work has drained.
+    /// Gives up the lead of this node in order, whether or not the caller holds the [`Leadership`](crate::Leadership). Returns the
+    /// term at once, also if the lead is being given up already; the lead is released when its work has drained.
     ///
     /// # Errors
     /// [`AdminError::NotLeading`] or [`AdminError::Closed`]
@@ -31,8 +31,8 @@ impl Elector {
         answered.await.map_err(|_| AdminError::Closed)?
     }
 
-    /// Transfers the lead of this node to another one: it drains, gives up, and tells `to` to campaign at once, even if `to` is
-    /// behind. Giving up is final: if `to` fails, another node is elected in order.
+    /// Transfers the lead of this node to `to`: it drains, releases the lead, and sends `to` the request to campaign at once,
+    /// even if `to` is behind. The release is final: if `to` fails, another node is elected in order.
     ///
     /// # Errors
     /// [`AdminError`], after which nothing has changed.
@@ -45,16 +45,16 @@ impl Elector {
     /// Lets this node lead again, after [`cordon`](Self::cordon).
     ///
     /// # Errors
-    /// [`AdminError`], after which it is as it was.
+    /// [`AdminError`]; then the cordon is unchanged.
     pub async fn uncordon(&self) -> Result<Kept, AdminError> {
         self.set_cordon(false).await
     }
 
-    /// Keeps this node from leading: it does not campaign, and resigns if it leads. Among peers it goes on voting. It is
-    /// remembered after a restart where the node has a state directory.
+    /// Keeps this node from leading: it does not campaign, and resigns if it leads. Among peers it still votes. The
+    /// cordon survives a restart if the node has a state directory.
     ///
     /// # Errors
-    /// [`AdminError`], after which it is as it was.
+    /// [`AdminError`]; then the cordon is unchanged.
     pub async fn cordon(&self) -> Result<Kept, AdminError> {
         self.set_cordon(true).await
     }
@@ -65,9 +65,9 @@ impl Elector {
         answered.await.map_err(|_| AdminError::Closed)?
     }
 
-    /// Readmits a peer that lost its disk, with the disk that it has presented since. To be called on every other node: the peer
-    /// takes part again when all of them have told it their term, so that no lost vote of its can be missed. Returns the disk that
-    /// counts from now on; messages from the former one that still arrive are dropped.
+    /// Readmits a peer that lost its disk, with the new disk that it has presented. Call this on every other node: the peer takes
+    /// part again when all of them have reported their term to it, so that none of its lost votes is missed. Returns the accepted
+    /// disk; late messages from the former disk are dropped.
     ///
     /// # Errors
     /// [`AdminError`], after which nothing has changed.
@@ -77,9 +77,9 @@ impl Elector {
         answered.await.map_err(|_| AdminError::Closed)?
     }
 
-    /// By seniority: vouches that this member is not to be waited for, because it is dead for good or its machine is off. The
-    /// coordinator removes it at once, however few are left. If it is alive after all, it leads on beside the others until they
-    /// meet.
+    /// By seniority: declares that this member is dead for good or its machine is off. The coordinator removes it at once,
+    /// however few members remain. If the member is alive after all, it leads on beside the others until the parts reach each
+    /// other.
     ///
     /// # Errors
     /// [`AdminError`], after which nothing has changed.

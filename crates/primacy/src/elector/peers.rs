@@ -1,4 +1,4 @@
-//! Entering an election among peers, and what only such an election has.
+//! Elections among peers: entering one, its map and its death notices.
 
 use std::sync::Arc;
 
@@ -18,10 +18,11 @@ use crate::peer_node;
 use crate::peers::Peers;
 
 impl Elector {
-    /// Waits until other nodes vote, so that a guardian that was given `known` needs another specification, and returns that; never
-    /// resolves if that does not happen. The guardian switches to it by [`DeathNotifier::reach`](crate::death_notice::DeathNotifier::reach).
+    /// Waits until the voters have changed, so that a guardian that has `known` needs another specification, and returns that. Never
+    /// resolves if the voters do not change. The guardian switches to it by
+    /// [`DeathNotifier::reach`](crate::death_notice::DeathNotifier::reach).
     ///
-    /// It may be cancelled, and nothing is lost.
+    /// Cancel safe.
     pub async fn death_notice_spec_changed(&self, known: Option<&DeathNoticeSpec>) -> DeathNoticeSpec {
         let Some(mut reached) = self.about.map.as_ref().map(Map::reached) else {
             return std::future::pending().await;
@@ -37,13 +38,13 @@ impl Elector {
         }
     }
 
-    /// The map that the nodes keep together; `None` unless [`Builder::metadata`] was asked for.
+    /// The replicated map; `None` unless [`Builder::metadata`] was called.
     #[must_use]
     pub fn map(&self) -> Option<&Map> {
         self.about.map.as_ref()
     }
 
-    /// The one place in the partitions that this node has; `None` if it is taken.
+    /// The permit to join the partitions; `None` if it is taken.
     pub(crate) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.about.place).try_acquire_owned().ok()
     }
@@ -69,7 +70,8 @@ impl Builder {
         };
         let store = match self.shared_store() {
             Some(url) => {
-                // The election comes first: of a store that it makes anew, nobody can have held the record.
+                // Opening the election may create the store. No node can have held a record in a store that has just
+                // been created.
                 let register = primacy_stores::open(url, &config.election).await?;
                 entry.hello.store = Some(StoreId::of(url, u64::from_be_bytes(disk::entropy()?)).await?);
                 Some((url, register))
@@ -80,7 +82,7 @@ impl Builder {
         let identity = entry.hello.identity;
         let mut death_notice = DeathNoticeSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
         if let Some((url, register)) = &store {
-            // A store that cannot be read now could neither confirm a leader nor decide; fail at once.
+            // A store that cannot be read now could neither confirm a leader nor decide a split; fail at once.
             register.read().await?;
             if config.kind.confirmation == Some(Confirmation::Store) {
                 death_notice =
@@ -98,7 +100,7 @@ impl Builder {
         .await
     }
 
-    /// Unless an address was given, clients are told the address by which its peers know this node.
+    /// Unless an address was configured, clients get the address by which the peers reach this node.
     fn reached_as_a_peer(&mut self, peers: &Peers) {
         let node = self.node.map_or_else(config::default_node, Ok).ok();
         if let (true, Some(address)) = (self.address.is_empty(), node.and_then(|node| peers.address(node))) {
@@ -106,7 +108,7 @@ impl Builder {
         }
     }
 
-    /// The URL of the store that all peers are to share, where there is one.
+    /// The URL of the store that all peers share, if the configuration names one.
     fn shared_store(&self) -> Option<&str> {
         match (&self.confirm, self.seniority.as_ref().map(|options| &options.split_brain)) {
             (Some(Confirm::Store(url)), _) | (_, Some(SplitBrain::Lease(url))) => Some(url),
@@ -114,12 +116,12 @@ impl Builder {
         }
     }
 
-    /// Looks, without entering, for what would keep this node from taking part among these peers, or from being talked to:
-    /// files of TLS that cannot be used, addresses that cannot be, cleartext beyond loopback. A peer's name that cannot be
-    /// looked up now may be known later, and is no error.
+    /// Checks, without entering, that this node could take part among these peers and be reached by them: TLS files that
+    /// can be read, usable addresses, no cleartext beyond loopback. A peer's host name that cannot be resolved now is no
+    /// error, because it may be resolvable later.
     ///
     /// # Errors
-    /// All that was found.
+    /// All problems found.
     pub fn check_peers(&self, peers: &Peers) -> Result<(), Vec<ConnectError>> {
         let mut builder = self.clone();
         builder.reached_as_a_peer(peers);

@@ -1,4 +1,4 @@
-//! The leader's side: changes wait while a write is under way, and go into the next one together.
+//! The leader's writer: changes wait while a write is in progress, and the next write takes all of them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,15 +14,15 @@ use tokio::sync::{Notify, watch};
 
 use super::{Ended, Ground, LeadershipStatus, SubmitError};
 
-/// The answer to a caller about its change.
+/// Sends the result of a change to its caller.
 pub(super) type Acknowledge = Box<dyn FnOnce(Result<(), SubmitError>) + Send>;
-/// A change to the state; it returns the acknowledgement to send.
+/// A change to the state; returns the function that acknowledges it.
 pub(super) type Job<S> = Box<dyn FnOnce(&mut S) -> Acknowledge + Send>;
 
-/// The wait before a write is looked into or made once more is the timeout divided by this.
+/// The pause before a retry is the timeout divided by this.
 const TRIES_PER_TIMEOUT: u32 = 20;
 
-/// The changes that wait.
+/// The changes that wait for a write.
 pub(super) struct Queue<S> {
     waiting: Mutex<Waiting<S>>,
     rung: Notify,
@@ -34,7 +34,7 @@ struct Waiting<S> {
 }
 
 impl<S> Default for Queue<S> {
-    /// A queue that accepts no change.
+    /// A closed queue, which accepts no change.
     fn default() -> Self {
         let waiting = Waiting { jobs: VecDeque::new(), is_open: false };
         Self { waiting: Mutex::new(waiting), rung: Notify::new() }
@@ -57,13 +57,13 @@ impl<S> Queue<S> {
         waiting.is_open
     }
 
-    /// Accepts no more changes. The waiting ones are still made.
+    /// Closes the queue. The changes in it are still written.
     pub(super) fn close(&self) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_open = false;
         self.rung.notify_one();
     }
 
-    /// Takes all waiting changes; the flag is true if more may come.
+    /// Takes all waiting changes; the flag is true while the queue is open.
     fn take(&self) -> (Vec<Job<S>>, bool) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         (waiting.jobs.drain(..).collect(), waiting.is_open)
@@ -80,14 +80,14 @@ pub(super) struct Committer<S> {
     pub(super) version: Version,
     pub(super) token: FencingToken,
     pub(super) beat: u64,
-    /// The time at which the last durable write was begun.
+    /// The time at which the last durable write was requested.
     pub(super) written_at: Instant,
 }
 
 /// The outcome of a write.
 enum Outcome {
     Durable(Version, Instant),
-    /// Nothing of it is there, and nothing will be.
+    /// The write was not made, and will not be.
     NotDone(Ended),
     Unknown(Ended),
 }
@@ -95,7 +95,7 @@ enum Outcome {
 /// The content of the document after a write whose answer is unknown.
 enum Look {
     Ours(Version),
-    /// The document that the write was to replace.
+    /// The document still has the version that the write was to replace.
     Before,
     Other,
     /// There is no document.
@@ -111,7 +111,7 @@ impl<S: Serialize + Clone> Committer<S> {
             if !is_open && jobs.is_empty() {
                 break self.resign().await;
             }
-            // The bell was rung by changes that were written along with earlier ones.
+            // The wake-up came from changes that were written with earlier ones.
             if jobs.is_empty() && self.silence() < self.ground.options.heartbeat() {
                 continue;
             }
@@ -125,7 +125,7 @@ impl<S: Serialize + Clone> Committer<S> {
     /// Waits until there is something to write, or a heartbeat is due.
     async fn wait(&self) {
         let options = &self.ground.options;
-        // At least this between two writes, even if more changes come.
+        // The pause between two writes, even if changes are waiting.
         tokio::time::sleep(options.write_interval_min.saturating_sub(self.silence())).await;
         let has_jobs = {
             let waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +133,7 @@ impl<S: Serialize + Clone> Committer<S> {
         };
         if !has_jobs {
             let due = options.heartbeat().saturating_sub(self.silence());
-            // Ended by whichever comes first.
+            // Whichever comes first.
             let _ = tokio::time::timeout(due, self.queue.rung.notified()).await;
         }
     }
@@ -142,18 +142,18 @@ impl<S: Serialize + Clone> Committer<S> {
         (self.ground.clock)().since(self.written_at).into()
     }
 
-    /// True if others may take this broker to be gone soon.
+    /// True if other brokers may soon count this one as gone.
     fn is_expired(&self) -> bool {
         self.ground.remaining().is_zero()
     }
 
-    /// Waits for a request, but no longer than this broker leads.
+    /// Waits for a request, but not beyond the end of the leadership.
     async fn bounded<T>(&self, request: impl Future<Output = T>) -> Result<T, String> {
         let bounded = tokio::time::timeout(self.ground.remaining(), request).await;
         bounded.map_err(|_| "the store did not answer in time".to_owned())
     }
 
-    /// Makes the changes and writes them.
+    /// Applies the changes and writes the state.
     async fn commit(&mut self, jobs: Vec<Job<S>>) -> Result<(), Ended> {
         let mut next = Arc::clone(&self.state);
         let mut waiting = Vec::with_capacity(jobs.len());
@@ -190,9 +190,11 @@ impl<S: Serialize + Clone> Committer<S> {
         }
     }
 
-    /// Writes `bytes` over the version that this leadership has made, until its outcome is known or its time is over.
+    /// Writes `bytes` over the version of this leadership's last write, until the outcome is known or the leadership
+    /// expires.
     async fn write(&self, bytes: &[u8]) -> Outcome {
-        // The first of the writes whose outcome is unknown: if one is found in the document, it counts from this time.
+        // The request time of the first write with an unknown outcome: if the document has its bytes, they may be from
+        // that write.
         let mut open_since: Option<Instant> = None;
         let mut why = String::new();
         while !self.is_expired() {
@@ -203,7 +205,7 @@ impl<S: Serialize + Clone> Committer<S> {
                 Err(SetError::Conflict) if open_since.is_none() => {
                     return Outcome::NotDone(self.cause_of_conflict().await);
                 }
-                // Not this sending; an earlier one may have been faster than its answer.
+                // This attempt failed; an earlier one with a lost answer may have succeeded.
                 Err(SetError::Conflict) => {}
                 Err(SetError::Unavailable { why: found }) => {
                     why = found;
@@ -219,7 +221,7 @@ impl<S: Serialize + Clone> Committer<S> {
                 Look::Ours(version) => return Outcome::Durable(version, asked_at),
                 Look::Other => return Outcome::Unknown(Ended::Deposed),
                 Look::Gone => return Outcome::Unknown(Ended::Removed),
-                // Not there, or not yet: written again, it is there once.
+                // Not written, or not yet. Writing the same bytes over the same version succeeds only once.
                 Look::Before => self.pause().await,
                 Look::Nothing => {}
             }
@@ -228,14 +230,14 @@ impl<S: Serialize + Clone> Committer<S> {
         if open_since.is_some() { Outcome::Unknown(ended) } else { Outcome::NotDone(ended) }
     }
 
-    /// The reason why there is another version than this leadership has made. It is over in any case.
+    /// The cause of a conflict with the version of this leadership's last write. The leadership is over in any case.
     async fn cause_of_conflict(&self) -> Ended {
         self.ground.led_until.store(0, Ordering::SeqCst);
         let looking = tokio::time::timeout(self.ground.options.heartbeat(), self.ground.read());
         if let Ok(Ok(None)) = looking.await { Ended::Removed } else { Ended::Deposed }
     }
 
-    /// Reads until the content is known, or the time is over.
+    /// Reads until the content is known or the leadership expires.
     async fn look(&self, bytes: &[u8], why: &mut String) -> Look {
         while !self.is_expired() {
             match self.bounded(self.ground.read()).await {
@@ -255,7 +257,7 @@ impl<S: Serialize + Clone> Committer<S> {
         tokio::time::sleep(self.ground.options.timeout / TRIES_PER_TIMEOUT).await;
     }
 
-    /// Writes that there is no leader. Whatever the outcome, this leadership is over.
+    /// Writes that there is no leader. The leadership is over, whatever the outcome.
     async fn resign(&mut self) -> Ended {
         match self.ground.content(&self.state, self.token, self.beat + 1, false) {
             Err(why) => Ended::Expired { why },
@@ -277,22 +279,23 @@ impl<S> Committer<S> {
             }
             is_own
         });
-        // The waiting callers learn by it that nothing was changed.
+        // Tells the waiting callers that their changes were not made.
         drop(self.queue.take());
     }
 }
 
 impl<S> Drop for Committer<S> {
     fn drop(&mut self) {
-        // It was given up in the middle: by its owner, or by a change that panicked.
+        // The task was aborted by the broker's drop, or a change panicked.
         if *self.leadership.borrow() == (LeadershipStatus::Leading { token: self.token }) {
             self.end(Ended::Expired { why: "it was given up".to_owned() });
         }
     }
 }
 
-/// The callers whose changes are being written. If it is dropped in the middle, with the task that writes, it tells them
-/// that their changes may have been made; changes that are dropped before, as after a panicking change, have not been made.
+/// The callers whose changes are being written. If the task is aborted during the write, dropping this tells them that
+/// their changes may have been made. Changes that were never part of a write, as after a panic in a change, have not been
+/// made.
 struct Unanswered(Vec<Acknowledge>);
 
 impl Unanswered {

@@ -1,11 +1,11 @@
-//! The document as bytes: the application's JSON object, with one field more.
+//! The document as bytes: the application's JSON object, with one additional field.
 //!
 //! ```json
 //! {"jobs":[],"primacy":{"format":1,"token":1763719200124,"leader":{"id":"00c0ffee00c0ffee00c0ffee00c0ffee",
 //!  "address":"10.0.0.7:8080"},"timeout_ns":10000000000,"beat":41,"nonce":"0123456789abcdef0123456789abcdef"}}
 //! ```
 //!
-//! `leader` is `null` where one has resigned. `nonce` is drawn for each write.
+//! `leader` is `null` after a leader has resigned. `nonce` is drawn for each write.
 
 use primacy_core::{Duration, FencingToken};
 use primacy_stores::document::LENGTH_MAX;
@@ -13,28 +13,28 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The version of the format that is written, and the highest that is understood.
+/// The version of the format that is written, and the highest that is read.
 const FORMAT: u64 = 1;
 
-/// The highest token that is taken from a document, so that there is always a next one.
+/// The highest token that is accepted from a document, so that there is always a next one.
 const TOKEN_MAX: u64 = u64::MAX / 2;
 
-/// The field that is ours.
+/// The field of this library.
 const FIELD: &str = "primacy";
 
-/// The leader, and the write by which it leads.
+/// The content of that field: the leader and its last write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) token: FencingToken,
     pub(super) leader: Option<Broker>,
-    /// The silence after which others take it to be gone.
+    /// The silence after which other brokers count the leader as gone.
     pub(super) timeout: Duration,
     /// The number of writes that this leadership has made.
     pub(super) beat: u64,
     pub(super) nonce: String,
 }
 
-/// A broker, as one process.
+/// The identity of a broker's process, with its address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Broker {
     pub(super) id: String,
@@ -62,7 +62,7 @@ pub(super) fn encode<S: Serialize>(state: &S, head: &Head) -> Result<Vec<u8>, St
     encode_within(LENGTH_MAX, state, head)
 }
 
-/// The same, with another limit than that of all documents.
+/// As [`encode`], with another limit of the length.
 pub(super) fn encode_within<S: Serialize>(
     length_max: usize,
     state: &S,
@@ -85,14 +85,14 @@ pub(super) fn encode_within<S: Serialize>(
         return Err(format!("the field `{FIELD}` of the state belongs to the election; name it otherwise"));
     }
     let bytes = serde_json::to_vec(&document).map_err(|error| error.to_string())?;
-    // The callers are told; a store would only refuse it again and again, until the lead is lost.
+    // Refused here: a store would refuse it again and again, until the lead is lost.
     if bytes.len() > length_max {
         return Err(format!("it would have {} bytes, and a document has at most {length_max}", bytes.len()));
     }
     Ok(bytes)
 }
 
-/// The state, and its leader; `None` where a program that knows nothing of Primacy wrote the document.
+/// The state and its head; no head if another program wrote the document.
 pub(super) fn decode<S: DeserializeOwned>(bytes: &[u8]) -> Result<(S, Option<Head>), String> {
     let document: Value = serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;
     let Value::Object(mut document) = document else { return Err("it is no JSON object".to_owned()) };
@@ -102,7 +102,7 @@ pub(super) fn decode<S: DeserializeOwned>(bytes: &[u8]) -> Result<(S, Option<Hea
 }
 
 fn decode_head(head: Value) -> Result<Head, String> {
-    // The format comes first: of a later one, nothing else may be understood.
+    // The format is checked first: other fields of a later format may mean something else.
     let format = head.get("format").and_then(Value::as_u64);
     if let Some(found) = format.filter(|format| *format > FORMAT) {
         return Err(format!(

@@ -18,23 +18,23 @@ pub(crate) type CampaignReply = oneshot::Sender<Result<Leadership<Mandate>, Camp
 /// A request of the application to the driver.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Campaign, and answer when elected. If the receiver is dropped, the answer is not wanted any more.
+    /// Campaign, and reply when elected. If the receiver is dropped, stop the campaign.
     Campaign(CampaignReply),
     /// Give up this leadership, if it is still the current one.
     Resign { term: Term },
-    /// Give up this leadership to this node.
+    /// Transfer this leadership to this node.
     Transfer { term: Term, to: NodeId },
     /// The result of the health check.
     Healthy(bool),
-    /// The reason why the application does not want to lead while it does not campaign.
+    /// The reason why the application does not campaign.
     NotCampaigning(Option<String>),
     /// The work in this leadership must report progress.
     Promise { term: Term, due: Weak<Due> },
     /// Publish this state to all nodes.
     Publish(PublishRequest),
-    /// A question or a request of an operator.
+    /// A request of an operator.
     Admin(AdminRequest),
-    /// End in order, and answer.
+    /// Leave the election in order, and reply.
     Close(oneshot::Sender<()>),
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum AdminRequest {
 /// A request to publish a state.
 #[derive(Debug)]
 pub(crate) struct PublishRequest {
-    /// The leadership in which alone it is announced.
+    /// The leadership that may announce it; `None`: any of this node.
     pub(crate) term: Option<Term>,
     pub(crate) state: Arc<[u8]>,
     pub(crate) answer: oneshot::Sender<Result<LeaderSequence, PublishError>>,

@@ -1,4 +1,4 @@
-//! The map, as the program sees it in which a node runs.
+//! The map, as the application uses it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -20,9 +20,9 @@ pub(super) mod gauges;
 /// The most requests that may wait at a time.
 pub(crate) const REQUESTS_MAX: usize = 8192;
 
-/// A map that the nodes of an election keep together.
+/// A map that the nodes of an election replicate.
 ///
-/// A handle can be cloned; they are all the same map. Any node serves it: requests that need the leader are passed on to it.
+/// Handles can be cloned and all denote the same map. Any node serves it: requests that need the leader are forwarded to it.
 ///
 /// ```no_run
 /// # async fn example(map: primacy::metadata::Map) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,14 +48,14 @@ pub struct Map {
     state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
 
-/// A request to a driver.
+/// A request of a handle to the driver.
 #[derive(Debug)]
 pub(crate) enum MapRequest {
-    /// Do this.
+    /// Apply this command.
     Write(Command, oneshot::Sender<Result<Outcome, MapError>>),
-    /// Answer when this node knows all that was written before now.
+    /// Reply when this node knows all that was written before the request.
     Read(oneshot::Sender<Result<(), MapError>>),
-    /// The time to live of a session.
+    /// Return the time to live of a session, and keep it alive if asked to.
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
     /// Make this change of the voters.
     Revise(VoterChange, oneshot::Sender<Result<Progress, MapError>>),
@@ -66,43 +66,42 @@ pub(crate) enum MapRequest {
 /// The state of a node's copy of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
-    /// The leader, if it is known and active.
+    /// The leader, if known and active.
     pub leader: Option<Leader>,
     /// The term to which this node is bound.
     pub term: Term,
     /// The last record of this node's log.
     pub last: LeaderSequence,
-    /// The last record in its state.
+    /// The last record that was applied.
     pub applied: LeaderSequence,
-    /// The last record that is known to be on a majority.
+    /// The last record that is known to be committed.
     pub committed: LeaderSequence,
-    /// The number of records of its log that are not known to be on a majority.
+    /// The number of records in its log that are not known to be committed.
     pub uncommitted: u64,
-    /// True if this node has lost its log, and its part of it does not count yet.
+    /// True if this node has lost its log and has not recovered it.
     pub log_lost: bool,
-    /// At the leader: for each other voter, and each node that is being brought up to date, the number of records that it is not known to
-    /// hold.
+    /// At the leader: for each other voter and each learner, the number of records that it is not known to hold.
     pub behind: Vec<(NodeId, u64)>,
     /// The voters, each with its address.
     pub voters: Arc<primacy_kv::replication::voters::Voters>,
 }
 
-/// The reason why the map did not answer.
+/// The reason why a request to the map failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// There is no leader, or none has answered in time. A write may have been done, or be done later.
+    /// There is no leader, or none answered in time. A write may have been done, or may be done later.
     #[error("no leader has answered in time; a write may have been done")]
     Timeout,
-    /// It was done, and its result is not known.
+    /// The write was done, and its result is not known.
     #[error("it was done, and the answer is lost")]
     AnswerLost,
-    /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; another leader that was sent
-    /// it before may have.
+    /// The leader is of an earlier version than this node, and cannot read the request. That leader has not done it; an earlier leader
+    /// that received it may have.
     #[error(
         "the leader is of an earlier version and cannot read it; upgrade that node; another leader may have done it"
     )]
     Unreadable,
-    /// Too many requests wait already, or too many bytes of writes. Nothing was done.
+    /// Too many requests, or too many bytes of writes, are waiting already. Nothing was done.
     #[error("too many requests wait already, or too many bytes of writes; try again when some are answered")]
     Busy,
     /// The node cannot be made a voter. Nothing was done.
@@ -160,9 +159,10 @@ pub(crate) fn maps() -> (MapEnd, Map) {
 }
 
 impl Map {
-    /// Does this, on a majority of the nodes.
+    /// Applies a command on a majority of the nodes.
     ///
-    /// Dropping the future does not take it back. What [may not be replicated](Command::check) is refused in the outcome.
+    /// Dropping the future does not cancel it. A command that [may not be replicated](Command::check) is refused in the
+    /// outcome.
     ///
     /// # Errors
     /// [`MapError`]; after [`MapError::Timeout`] and [`MapError::Unreadable`] it may have been done.
@@ -174,9 +174,9 @@ impl Map {
         self.ask(|answer| MapRequest::Write(command, answer)).await
     }
 
-    /// Reads everything that was written before the call, by any node.
+    /// Reads the state, with everything that any node wrote before the call.
     ///
-    /// Operations that would change something are refused as [`Refusal::TooManyOperations`]; they belong to [`write`](Self::write).
+    /// Operations that would change the state are refused as [`Refusal::TooManyOperations`]; use [`write`](Self::write) for them.
     ///
     /// # Errors
     /// [`MapError`].
@@ -185,19 +185,19 @@ impl Map {
         Ok(self.look(operation))
     }
 
-    /// The entry of this key, with all that was written before the call, by any node; `None` if there is none.
+    /// The entry of this key, with everything that any node wrote before the call; `None` if there is none.
     ///
     /// # Errors
     /// [`MapError`].
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, MapError> {
         let read = Read::one(key);
         self.catch_up().await?;
-        // Only what was at a certain version may be refused.
+        // Only a read at a given version can be refused.
         let found = self.state().read(&read);
         Ok(found.ok().and_then(|found| found.entries.into_iter().next()))
     }
 
-    /// Waits until this node knows everything that was written before the call, by any node.
+    /// Waits until this node knows everything that any node wrote before the call.
     ///
     /// # Errors
     /// [`MapError`].
@@ -205,7 +205,7 @@ impl Map {
         self.ask(MapRequest::Read).await
     }
 
-    /// Reads this node's copy, which may be of the past.
+    /// Reads this node's copy, which may be outdated.
     #[must_use]
     pub fn look(&self, operation: &Operation) -> Outcome {
         let state = self.state();
@@ -213,7 +213,7 @@ impl Map {
         state.observe(operation).unwrap_or_else(refused)
     }
 
-    /// The state as this node knows it. While it is held, nothing is applied.
+    /// Locks this node's copy for reading. No record is applied while it is locked.
     ///
     /// # Panics
     /// Never: the node has its state before any handle exists.
@@ -222,7 +222,7 @@ impl Map {
         state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a session alive, and returns its time to live from now on; `None` if there is none.
+    /// Keeps a session alive, and returns its time to live from now on; `None` if there is no such session.
     ///
     /// # Errors
     /// [`MapError`].
@@ -230,7 +230,7 @@ impl Map {
         self.ask(|answer| MapRequest::Session(session, Keep::Alive, answer)).await
     }
 
-    /// The remaining time to live of a session; `None` if there is none.
+    /// The remaining time to live of a session; `None` if there is no such session.
     ///
     /// # Errors
     /// [`MapError`].
@@ -238,9 +238,9 @@ impl Map {
         self.ask(|answer| MapRequest::Session(session, Keep::Look, answer)).await
     }
 
-    /// Makes a change of the voters, as far as the leader can do it now; to be called again until it is done, several times a second: a
-    /// change that waits for a lack of its voters is given up a second after the last call, and a node that is to be added has to show
-    /// anew that it is there half a minute after it.
+    /// Makes a change of the voters, as far as the leader can do it now. Call it several times a second until it is done: the leader
+    /// abandons a change that waits for voters one second after the last call, and a node that is being added must be heard again half
+    /// a minute after it.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.
@@ -248,15 +248,15 @@ impl Map {
         self.ask(|answer| MapRequest::Revise(change, answer)).await
     }
 
-    /// Accepts this node's log, which it has lost, as complete: no other node has more of it. Returns true if it was lost.
+    /// Accepts this node's lost log as complete: no other node has more of it. Returns true if it was lost.
     ///
-    /// For operators, where a majority has lost its logs and each of them waits for the others. **Committed records that only they had are
-    /// gone by that.** Use it on as few nodes as make a majority with those that still have theirs: then these are heard, and their
-    /// records stay.
+    /// For operators, if a majority of the nodes has lost its logs and each waits for the others. **Committed records that only these logs
+    /// held are lost.** Use it on only as many nodes as form a majority with the nodes that still have their logs: then those are asked,
+    /// and their records stay.
     ///
-    /// With `fsync` no node must run that counts other voters by a record of a lower term: this one may take them for newer, and two nodes
-    /// may lead. Where not all others have readmitted this node, its log counts from now on all the same, so its former disk must not come
-    /// back.
+    /// With `fsync`, no node may run that counts other voters, by a record of a lower term: this node may take them for newer, and two
+    /// nodes may lead. If not all other nodes have readmitted this one, its log counts nevertheless from now on, so its former disk must
+    /// not come back.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.
@@ -270,19 +270,19 @@ impl Map {
         self.board.borrow()
     }
 
-    /// The nodes that this node reaches, possibly itself among them: the voters, and those being added or removed. Empty before it has
-    /// begun.
+    /// The nodes to which this node connects: the voters, and the nodes that are being added or removed. It may contain this node.
+    /// Empty at first.
     pub(crate) fn reached(&self) -> watch::Receiver<BTreeMap<NodeId, Arc<str>>> {
         self.reached.clone()
     }
 
-    /// The version of this node's copy; a receiver that waits for it to change learns of news.
+    /// The version of this node's copy, as a receiver that waits for changes.
     #[must_use]
     pub fn version(&self) -> watch::Receiver<Version> {
         self.version.clone()
     }
 
-    /// The step of the partitions in this node's copy; a receiver that waits for it to change learns of news.
+    /// The step of the partitions in this node's copy, as a receiver that waits for changes.
     #[must_use]
     pub fn steps(&self) -> watch::Receiver<u64> {
         self.steps.clone()

@@ -1,6 +1,6 @@
-//! Metadata: a versioned map with sessions, which the leader of an election writes, and all nodes keep.
+//! Metadata: a versioned map with sessions, written by the leader of an election and replicated to all nodes.
 //!
-//! Here is what touches the disk and the program's requests; the machines are in [`primacy_kv`].
+//! This module has the parts that use the disk and the program's requests; the state machines are in [`primacy_kv`].
 
 mod map;
 mod shared;

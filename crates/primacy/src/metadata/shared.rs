@@ -1,4 +1,4 @@
-//! A state that the driver changes and all others may read.
+//! The state of the map, which the driver writes and all handles read.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -9,10 +9,10 @@ use primacy_kv::machine::{Keeps, Report};
 use primacy_kv::replication::replica::Replicated;
 use primacy_kv::state::State;
 
-/// The state of one node. The driver alone writes it, one request at a time, so that no reader waits for long.
+/// The state of one node. Only the driver writes it, one request at a time, so that no reader waits for long.
 ///
-/// Others are shown the state that is committed, or was when the process began. A fetched snapshot may be ahead of that; only
-/// the driver has it until it is known to be history.
+/// Readers see the committed state, or the state at the start of the process. A fetched snapshot may be ahead of that; only
+/// the driver uses it until it is known to be committed.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     shown: Arc<RwLock<State>>,
@@ -20,12 +20,12 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    /// The same state, for others to read.
+    /// Returns the state for readers.
     pub(crate) fn share(&self) -> Arc<RwLock<State>> {
         Arc::clone(&self.shown)
     }
 
-    /// The state that others are shown. A state is whole between two requests, whatever panicked.
+    /// Locks the state that readers see. It is consistent between two requests, even after a panic.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.shown.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -38,7 +38,7 @@ impl SharedState {
         Self { shown: Arc::new(RwLock::new(state)), ahead: None }
     }
 
-    /// Reads the state of this node, whether or not it is shown.
+    /// Calls `ask` with the newest state of this node, whether or not readers see it.
     fn ask<T>(&self, ask: impl FnOnce(&State) -> T) -> T {
         match &self.ahead {
             Some(ahead) => ask(ahead),
@@ -47,7 +47,7 @@ impl SharedState {
     }
 }
 
-/// Another state that is equal, and not the same.
+/// Clones the content into a state of its own, which is not shared.
 impl Clone for SharedState {
     fn clone(&self) -> Self {
         Self::new(self.ask(State::clone))
@@ -88,14 +88,14 @@ impl Replicated for SharedState {
     }
 
     fn become_other(&mut self, other: Self) {
-        // It is not shared yet: it was restored just now.
+        // It was restored just now, and is not shared yet.
         self.ahead = Some(std::mem::take(&mut *other.write()));
     }
 
     fn settle(&mut self) {
         if let Some(ahead) = self.ahead.take() {
             let past = std::mem::replace(&mut *self.write(), ahead);
-            // It may be large, and no reader has to wait until it is dropped.
+            // Dropped after the lock is released, because dropping a large state takes time.
             drop(past);
         }
     }

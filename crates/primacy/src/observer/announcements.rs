@@ -1,4 +1,4 @@
-//! A leader's announcements to all others: a few bytes of the application, with a number that never goes back.
+//! Announcements: a small state that a leader publishes to all nodes, with a number that never goes back.
 //!
 //! Only the election `ranked` has them: it carries them in every message of the leader.
 
@@ -15,14 +15,14 @@ pub const ANNOUNCEMENT_MAX: usize = STATE_MAX;
 /// An announcement of a leader, as one node has received it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// The message of the leader with which it came: the larger, the later. It grows with every message, whether the state has
-    /// changed or not, and on one node it never goes back while the process runs.
+    /// The number of the leader's message that carried it. It grows with every message, whether or not the state has changed,
+    /// and on one node it never goes back while the process runs.
     pub number: LeaderSequence,
     /// The state. Empty as long as no leader has announced any.
     pub state: Arc<[u8]>,
 }
 
-/// The state is the application's, and may be long.
+/// Omits the state, which may be long.
 impl fmt::Debug for Announcement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LeaderSequence { term, counter } = self.number;
@@ -32,8 +32,8 @@ impl fmt::Debug for Announcement {
 
 /// Shows the leaders' announcements, as this node receives them; made by [`Elector::announcements`](crate::Elector::announcements).
 ///
-/// An observer delays nothing. It sees the newest state and not each one: of two that are announced in a row, it may see the
-/// later one only.
+/// Delays nothing. It sees the newest state and may skip older ones: of two in quick succession, it may see only the later
+/// one.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,10 +74,11 @@ impl Announcements {
         self.newest.borrow().clone()
     }
 
-    /// The next state: another one, or the same from another leader that has taken it over. The first one is the state known at
-    /// the start. Numbers grow. `None` when the elector is gone; in an election that carries no state, nothing comes before.
+    /// The next state: another one, or the same from another leader that has adopted it. The first one is the state known at
+    /// the start. Numbers grow. `None` when the elector is gone; in other elections than `ranked` it returns nothing before
+    /// that.
     ///
-    /// Cancel safe: a state is seen or will be seen next time.
+    /// Cancel safe: a state that a dropped future did not return is returned by the next call.
     pub async fn changed(&mut self) -> Option<Announcement> {
         let seen = self.seen.as_ref().map(|seen| (seen.number.term, Arc::clone(&seen.state)));
         let is_another = |newest: &Option<Announcement>| match (newest, &seen) {

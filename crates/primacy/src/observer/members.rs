@@ -8,16 +8,16 @@ use tokio::sync::watch;
 /// The membership of this node in a cluster, as far as it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Membership {
-    /// This is its latest view: the members, the oldest first, each with its age and attributes.
+    /// It is a member: the latest view, with the members, the oldest first, each with its age and attributes.
     Member(Arc<View>),
     /// It belongs to no cluster: it has not joined one yet, or has left it.
     Outside,
 }
 
-/// Sees the members come and go, as this node learns it; made by [`Elector::members`](crate::Elector::members).
+/// Shows the changes of the members, as this node learns them; made by [`Elector::members`](crate::Elector::members).
 ///
-/// An observer holds nothing up. It sees the latest view and not each one: of two that follow each other quickly, it may see
-/// the later one only. In elections that have no members it sees one [`Membership::Outside`].
+/// Delays nothing. It sees the latest view and may skip older ones: of two in quick succession, it may see only the later
+/// one. In elections without members it sees one [`Membership::Outside`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +55,7 @@ impl Members {
 
     /// The next view; the first one is the view known at the start. `None` when the elector is gone.
     ///
-    /// Cancel safe: a view is seen or will be seen next time.
+    /// Cancel safe: a view that a dropped future did not return is returned by the next call.
     pub async fn changed(&mut self) -> Option<Membership> {
         if self.begun {
             self.latest.changed().await.ok()?;
@@ -65,7 +65,7 @@ impl Members {
     }
 }
 
-/// Publishes a view, if it is another one.
+/// Publishes the membership, unless it is unchanged.
 pub(crate) fn tell(latest: &watch::Sender<Membership>, view: Option<&Arc<View>>) {
     latest.send_if_modified(|known| {
         let is_same = match (&*known, view) {

@@ -1,4 +1,4 @@
-//! The keeper: it keeps a node's session alive, hands out the partitions of which the node is the primary, and gives them back.
+//! The keeper: keeps a node's session alive, hands out the partitions of which the node is the primary, and gives them back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
@@ -18,22 +18,22 @@ use crate::disk;
 use crate::elector::Elector;
 use crate::metadata::{Map, MapError};
 
-/// The number of times that a session is kept alive within its time.
+/// The number of keep-alives within the time to live of a session.
 const RENEWALS: u32 = 6;
-/// The most partitions that are given back with one record, and that are noted as dropped at a time.
+/// The most partitions in one release, and the most drops processed at once.
 const RELEASE_MAX: usize = 20_000;
 
-/// A node's parameters for taking part.
+/// The parameters of a keeper.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) map: Map,
     pub(super) me: NodeId,
     pub(super) time_to_live: Duration,
     pub(super) drain: Duration,
-    /// The margin before the end of its right at which the node's work is told to stop.
+    /// The margin before the end of the session's right at which the node's work must stop.
     pub(super) end_margin: Duration,
     pub(super) drift_max: Drift,
-    /// The election goes on as long as this does.
+    /// Keeps the node in the election.
     pub(super) elector: Elector,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Setup {
 enum Woken {
     /// The state of the partitions has changed.
     Step,
-    /// Something was dropped, and is in the list.
+    /// Primaries were dropped, and are in `list`.
     Dropped,
     KeptAlive(Instant, Result<Option<Duration>, MapError>),
     Released(Result<Outcome, MapError>),
@@ -54,28 +54,28 @@ enum Woken {
 struct Session {
     id: SessionId,
     right: Arc<Right>,
-    /// All work was told to stop, since the end of this right is near.
+    /// The end of the right is near, and all work was asked to stop.
     stopping: bool,
 }
 
 pub(super) struct Keeper {
     setup: Setup,
-    /// The receiver of new leaderships.
+    /// The channel of events to the program.
     tell: mpsc::UnboundedSender<PartitionEvent>,
     drop_to: mpsc::UnboundedSender<Arc<Cell>>,
     dropped: mpsc::UnboundedReceiver<Arc<Cell>>,
     list: Vec<Arc<Cell>>,
-    /// The partitions that the program has, or will have, or has not dropped yet.
+    /// The partitions that the program has, or will get, and has not dropped yet.
     acting: HashMap<GroupName, BTreeMap<u32, Arc<Cell>>>,
-    /// The partitions with which it has ended, each with the number under which it had it, to be given back.
+    /// The stopped partitions, to be given back, each with its number.
     back: BTreeMap<(GroupName, u32), u64>,
-    /// The partitions that were told to stop, and the time when their delay is worth a warning; in order.
+    /// The partitions that were asked to stop, each with the time of its warning, in the order of the times.
     draining: VecDeque<(Instant, Arc<Cell>)>,
     renewals: JoinSet<(Instant, Result<Option<Duration>, MapError>)>,
     renew_at: Instant,
     release: JoinSet<Result<Outcome, MapError>>,
     steps: watch::Receiver<u64>,
-    /// A session that was requested, and may begin though its answer is not awaited any more.
+    /// The id of the last requested session; it may begin even if the answer was never received.
     asked_for: Option<SessionId>,
     /// The pending answer to that request.
     joining: Option<JoinHandle<Result<Outcome, MapError>>>,
@@ -103,7 +103,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps a session, and another one when that has ended, until the node shall leave.
+    /// Keeps a session, and another one when it has ended, until the node leaves.
     pub(super) async fn keep(
         mut self,
         mut leave: oneshot::Receiver<()>,
@@ -126,7 +126,7 @@ impl Keeper {
                     return;
                 }
             };
-            // The waiting caller may be gone; then the node is told to leave.
+            // The caller may have stopped waiting; then the node leaves.
             if let Some(ready) = ready.take() {
                 let _ = ready.send(Ok(()));
             }
@@ -152,7 +152,7 @@ impl Keeper {
     async fn join(&mut self, first: bool, pause: Duration) -> Result<Session, PartitionsError> {
         tokio::time::sleep(pause).await;
         loop {
-            // A session of this process whose beginning was not known, or that was given up.
+            // An earlier session of this process: its beginning was not confirmed, or it was abandoned.
             if let Some(former) = self.my_session() {
                 let _ = self.write(partitions::Command::Leave { session: former }).await;
             }
@@ -170,7 +170,7 @@ impl Keeper {
                     return Ok(Session { id, right: Arc::new(right), stopping: false });
                 }
                 Err(MapError::Closed) => return Err(PartitionsError::Closed),
-                // A former session, which ends by itself, or was not seen here yet.
+                // A former session, which will end by itself, or which this node's copy does not show yet.
                 Ok(Outcome { result: Err(Refusal::Partitions(partitions::Refusal::NodeUp)), .. }) => {}
                 Ok(Outcome { result: Err(Refusal::SessionExists), .. }) => {}
                 Ok(Outcome { result: Err(refusal), .. }) if first => {
@@ -186,8 +186,7 @@ impl Keeper {
         }
     }
 
-    /// The end of a right that begins with a request: counted from before it, and shortened by the most that the leader's clock may
-    /// be faster.
+    /// The end of a right: counted from before the request, and shortened by the most that the leader's clock may be faster.
     fn counted(&self, asked_at: Instant, time_to_live: Duration) -> Instant {
         asked_at.after(self.setup.drift_max.shorten(time_to_live.into()))
     }
@@ -207,16 +206,16 @@ impl Keeper {
         async move { map.write(Command::Partitions(command)).await }
     }
 
-    /// Everything has stopped: others get it now, and not only when the session ends by itself.
+    /// Ends the session, so that other nodes get its partitions at once.
     async fn leave(&mut self, session: SessionId) {
         let left = self.write(partitions::Command::Leave { session });
-        // If there is no leader for so long, the session ends by itself.
+        // Without a leader for that long, the session ends by itself.
         let _ = tokio::time::timeout(self.setup.time_to_live, left).await;
     }
 
-    /// Leaves before it is known that the node has joined. A request that is lost on its way is sent once more, and may then be done
-    /// after a later request: so the answer is waited for, as long as for that to the leaving itself. A session that had no answer in
-    /// its time may begin later still, and then ends by itself.
+    /// Leaves before it is known whether the node has joined. A lost join request is sent once more, and may then be applied after a
+    /// later request. So its answer is awaited, for as long as that to the leave request. A session without an answer in that time
+    /// may begin later still, and then ends by itself.
     async fn leave_early(&mut self) {
         if let Some(joining) = self.joining.take() {
             let _ = tokio::time::timeout(self.setup.time_to_live, joining).await;
@@ -224,13 +223,13 @@ impl Keeper {
         if let Some(session) = self.asked_for {
             self.leave(session).await;
         }
-        // An earlier request for a session may have succeeded after all.
+        // An earlier join request may have succeeded after all.
         if let Some(session) = self.my_session().filter(|&session| self.asked_for != Some(session)) {
             self.leave(session).await;
         }
     }
 
-    // ── while a session lives ───────────────────────────────────────────────────────────────────────────────
+    // ── while the session is alive ──────────────────────────────────────────────────────────────────────────
 
     async fn hold(&mut self, session: &mut Session, leave: &mut oneshot::Receiver<()>) -> Held {
         let mut leaving = false;
@@ -254,7 +253,7 @@ impl Keeper {
                     session.right.extend(self.counted(asked_at, time_to_live));
                     let lives = now < session.right.end().before(self.setup.end_margin.into());
                     if session.stopping && lives {
-                        // Work that was told to stop stops; but partitions that the node has not begun yet it may begin.
+                        // Work that was asked to stop still stops; partitions that the node has not begun may begin now.
                         session.stopping = false;
                         self.steps.mark_changed();
                     }
@@ -311,7 +310,7 @@ impl Keeper {
                 self.renewals = JoinSet::new();
             }
             let (map, id) = (self.setup.map.clone(), session.id);
-            // Each counts from its own question, whichever is answered.
+            // Each answer counts from its own request, whichever comes first.
             self.renewals.spawn(async move { (now, map.keep_alive(id).await) });
         }
         if !session.stopping && now >= session.right.end().before(self.setup.end_margin.into()) {
@@ -326,7 +325,8 @@ impl Keeper {
             late.extend(self.is_acting(&cell).then_some(cell));
         }
         if let Some(first) = late.first() {
-            // It is renewed until everything is gone, as a lead is: the next primary would work beside it.
+            // The session is kept alive until the work has ended, as a lead is: otherwise the next primary would work
+            // at the same time.
             tracing::warn!(
                 partitions = late.len(),
                 group = %first.group,
@@ -342,7 +342,7 @@ impl Keeper {
         known.is_some_and(|known| Arc::ptr_eq(known, cell))
     }
 
-    // ── what the node has ───────────────────────────────────────────────────────────────────────────────────
+    // ── the partitions of the node ──────────────────────────────────────────────────────────────────────────
 
     /// Compares the leaderships handed out with this node's copy of the state. Returns false if the session is over.
     fn compare(&mut self, session: &Session, now: Instant) -> bool {
@@ -372,7 +372,7 @@ impl Keeper {
                     ending.push(Arc::clone(cell));
                 }
             } else if self.back.get(&(run.group.clone(), index)) == Some(&number) {
-                // It is on its way back already.
+                // It waits to be given back.
             } else if !stays {
                 self.back.insert((run.group.clone(), index), number);
             } else if may_begin {
@@ -380,7 +380,7 @@ impl Keeper {
                 let cell = Arc::new(cell);
                 let primary = Primary { cell: Arc::clone(&cell), dropped: self.drop_to.clone() };
                 acting.insert(index, cell);
-                // If the program does not listen any more, it is dropped, and comes back.
+                // If the program has dropped the receiver, this drops the primary, which gives the partition back.
                 let _ = self.tell.send(PartitionEvent::Begun(primary));
             }
         }
@@ -392,11 +392,11 @@ impl Keeper {
         }
     }
 
-    /// Tells the work of one partition to stop, and waits for it; from then on with a warning.
+    /// Asks the work of one partition to stop; at `warn_at` the node warns if it has not.
     fn end_one(&mut self, cell: &Arc<Cell>, end: End, warn_at: Instant) {
         if cell.end(end) {
             let (group, index) = (cell.group.clone(), cell.index);
-            // If the program does not listen any more, the node is about to leave.
+            // If the program has dropped the receiver, the node is about to leave.
             let _ = self.tell.send(PartitionEvent::Ending {
                 group,
                 index,
@@ -417,7 +417,7 @@ impl Keeper {
         }
     }
 
-    /// Nothing is done for this partition any more.
+    /// Ends the leadership of one partition, and queues the partition to be given back.
     fn stop(&mut self, cell: &Arc<Cell>) {
         if !self.is_acting(cell) {
             return;
@@ -454,8 +454,8 @@ impl Keeper {
         self.release = JoinSet::new();
     }
 
-    /// Gives back the stopped partitions, one record at a time. It names those that this node's copy of the state has for it: so
-    /// however late the record comes, it takes nothing that the node has got since.
+    /// Gives back the stopped partitions, one release at a time. It names the step of this node's copy of the state, so that a
+    /// late release takes no partition that the node has received since.
     fn give_back(&mut self, session: &Session) {
         if self.back.is_empty() || !self.release.is_empty() {
             return;
@@ -476,9 +476,9 @@ impl Keeper {
     }
 }
 
-/// The end of a session.
+/// The reason why `hold` returned.
 enum Held {
-    /// It is over, and there may be another one.
+    /// The session is over; another one may follow.
     Ended,
     /// The node leaves.
     Left,
@@ -486,14 +486,15 @@ enum Held {
     Halted,
 }
 
-/// The pause after a session that has lasted for so long, and before which the pause was `before`. Where a guardian vouches that this
-/// process is gone, and it is not, every session of it is ended at once, and others stop each time for what it would have been given.
+/// The pause before the next session, after one that lasted `lived` and that a pause of `before` preceded. It doubles while sessions
+/// end early. For example, a guardian may wrongly report this process as dead; then every session of it is ended at once, and other
+/// nodes give up partitions for it each time.
 fn pause_after(before: Duration, lived: Duration, time_to_live: Duration) -> Duration {
     let in_vain = lived < time_to_live;
     if in_vain { (before * 2).clamp(PARTITION_PAUSE, PARTITION_PAUSE_MAX) } else { PARTITION_PAUSE }
 }
 
-/// The same as ranges, of partitions in their order.
+/// Groups partitions, given in their order, into ranges.
 fn ranges_of<'a>(partitions: impl Iterator<Item = &'a (GroupName, u32)>) -> Vec<Ranges> {
     let mut all: Vec<Ranges> = Vec::new();
     for (group, index) in partitions {
@@ -509,7 +510,8 @@ fn ranges_of<'a>(partitions: impl Iterator<Item = &'a (GroupName, u32)>) -> Vec<
     all
 }
 
-/// A number that no other session has, but for a coincidence, which is refused. `None` if the system has none.
+/// Draws a random session id. A collision with another session is refused. `None` if the system returned no random
+/// number.
 fn draw() -> Option<SessionId> {
     loop {
         let drawn = u64::from_be_bytes(disk::entropy().ok()?);

@@ -9,11 +9,11 @@ use primacy_core::{Duration, Leader, NodeId, majority};
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
 use crate::connections::PeerStatus;
 
-/// The reason while the record is young: its holder does not lead yet.
+/// The reason while the record is in probation: its holder does not lead yet.
 pub const NEW_RECORD: &str =
     "the record is new, and its holder, if it lives, waits until the one before it would have stopped";
 
-/// A sentence for each thing that is missing.
+/// One sentence for each unmet condition.
 pub(super) fn no_leader(status: &Status) -> Vec<String> {
     if status.leader.is_some() {
         return Vec::new();
@@ -110,7 +110,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     why
 }
 
-/// The condition for which a node waits that has lost its disk.
+/// The condition for which a node with a lost disk waits.
 fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>) -> String {
     let (heard, waits_for) = (names(heard.iter().copied()), view.election.waits_for());
     let have = if waits_for.len() == 1 { "has" } else { "have" };
@@ -125,7 +125,7 @@ fn waits_to_be_readmitted(me: NodeId, view: &PeersView, heard: &BTreeSet<NodeId>
     )
 }
 
-/// The condition for which a node waits that has lost its log.
+/// The condition for which a node with a lost log waits.
 fn lost_log(me: NodeId, votes_alone: bool) -> String {
     if votes_alone {
         return format!(
@@ -139,7 +139,7 @@ fn lost_log(me: NodeId, votes_alone: bool) -> String {
     )
 }
 
-/// States the condition for which the elected leader waits before it leads.
+/// The condition for which an elected leader waits before it leads.
 fn elected_only(me: NodeId, elected: Leader, awaited: &BTreeSet<NodeId>) -> String {
     let Leader { identity, term } = elected;
     if identity.node != me {
@@ -226,7 +226,7 @@ fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
     why
 }
 
-/// The voters that are not there, and why; and that they leave no majority, if that is so.
+/// The voters that are missing, and why; and whether a majority remains.
 fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
     let silent = silent_peers(status, view);
     let there = view.connected.iter().copied().chain([status.identity.node]);
@@ -244,10 +244,10 @@ fn missing_votes(status: &Status, view: &PeersView) -> Vec<String> {
     why
 }
 
-/// The peers that are connected and do not answer, though this node asks them, and for how long.
+/// The connected peers that do not answer this node's requests, and for how long.
 fn silent_peers(status: &Status, view: &PeersView) -> BTreeMap<NodeId, Duration> {
-    // A node that is asked for its vote, or to be let into a cluster, answers at once. A node that does not campaign asks nothing, and
-    // need not hear anything.
+    // A node that is asked for its vote, or to let this node into a cluster, answers at once. A node that does not campaign asks
+    // nothing, so silence proves nothing.
     let asks = status.campaigning && !status.cordoned && status.healthy && !view.witness;
     let patience = Duration::from(status.timers.lease.saturating_mul(2));
     let silent = |peer: &PeerStatus| {
@@ -257,7 +257,7 @@ fn silent_peers(status: &Status, view: &PeersView) -> BTreeMap<NodeId, Duration>
     view.peers.iter().filter_map(|peer| Some((peer.node, silent(peer)?))).collect()
 }
 
-/// The reason for which a peer is not there.
+/// The reason why a peer is missing.
 fn missing(peer: &PeerStatus, silent: &BTreeMap<NodeId, Duration>) -> String {
     let reason = match (silent.get(&peer.node), &peer.refusal, &peer.trouble) {
         (Some(silent), ..) => format!("it is connected, and has said nothing for {silent}"),
@@ -327,7 +327,7 @@ fn over_sessions(status: &Status, view: &session::Status) -> Vec<String> {
     why
 }
 
-/// Describes the holder of the record: as it was read last, if it cannot be read now.
+/// Describes the holder of the record, as last read if the record cannot be read now.
 fn held(holder: &str, unchanged: Option<Duration>, lease: Duration, is_read: bool) -> String {
     if !is_read {
         let ago = unchanged.map_or_else(String::new, |ago| format!(", first seen so {ago} ago"));

@@ -1,4 +1,4 @@
-//! A map in figures.
+//! Measurements of a map.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
@@ -8,8 +8,7 @@ use tokio::sync::watch;
 use super::{Board, Map};
 use crate::stats::{LogReading, Reading};
 
-/// The part of a map that figures are read from. Unlike a handle it keeps nothing open, and nothing
-/// in memory.
+/// The part of a map that measurements read. Unlike a handle, it keeps neither the node nor the state alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     board: watch::Receiver<Board>,
@@ -28,7 +27,7 @@ impl From<&Board> for LogReading {
 }
 
 impl Gauges {
-    /// `None` where there is no copy yet, or none any more.
+    /// `None` before the node has its copy, and after it has ended.
     pub(crate) fn read(&self) -> Option<Reading> {
         let (voters, log) = {
             let board = self.board.borrow();
