@@ -1,4 +1,4 @@
-//! A file descriptor that the runtime waits for.
+//! File descriptors whose readiness the async runtime watches.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -21,20 +21,20 @@ pub(crate) struct BootTimer {
 }
 
 impl BootTimer {
-    /// A timer that is not set.
+    /// Creates a timer that is not set.
     pub(crate) fn new() -> std::io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self { fd: timerfd_create(TimerfdClockId::Boottime, flags)? })
     }
 
-    /// Sets it to `deadline`, or to nothing. It is readable from then on until it is set again.
+    /// Sets the timer to `deadline`, or stops it. From the deadline on it is readable until it is set again.
     pub(crate) fn set(&self, deadline: Option<Instant>) {
         set(&self.fd, deadline);
     }
 }
 
 fn set(timer: &OwnedFd, deadline: Option<Instant>) {
-    // Relative, because a clock that a test has faked is not the kernel's. Zero would mean "never".
+    // The time is relative, because a clock that a test has faked is not the kernel's. Zero would mean "never".
     let nanos = deadline.map_or(0, |at| at.since(now()).as_nanos().max(1));
     let value = Timespec {
         tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
@@ -52,7 +52,7 @@ impl AsFd for BootTimer {
     }
 }
 
-/// A [`BootTimer`] to await.
+/// A [`BootTimer`] that can be awaited.
 #[derive(Debug)]
 pub(crate) struct AsyncBootTimer {
     timer: AsyncFd<OwnedFd>,
@@ -60,12 +60,12 @@ pub(crate) struct AsyncBootTimer {
 }
 
 impl AsyncBootTimer {
-    /// A timer that is not set.
+    /// Creates a timer that is not set.
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self { timer: readable(BootTimer::new()?.fd)?, deadline: None })
     }
 
-    /// Sets it to `deadline`.
+    /// Sets the timer to `deadline`.
     pub(crate) fn set(&mut self, deadline: Instant) {
         if self.deadline != Some(deadline) {
             self.deadline = Some(deadline);
@@ -77,7 +77,7 @@ impl AsyncBootTimer {
     pub(crate) async fn elapsed(&self) {
         while self.deadline.is_none_or(|deadline| now() < deadline) {
             match self.timer.readable().await {
-                // It may have been readable for an earlier deadline.
+                // The timer may have been readable for an earlier deadline.
                 Ok(mut ready) if self.deadline.is_none_or(|deadline| now() < deadline) => ready.clear_ready(),
                 Ok(_) => return,
                 // The runtime is being shut down.

@@ -1,9 +1,11 @@
-//! The control group of a node's job: whatever is started in it stays in it, and the kernel ends all of it at once.
+//! The control group of a node's job: every process that is started in it stays in it, and the kernel ends them all at
+//! once.
 //!
-//! A process leaves its group neither with its session nor with its parent, its user or its environment, but only if it may
-//! write the hierarchy; so the group also names what a dead node has left behind. All of it gets SIGKILL by one write to
-//! `cgroup.kill` (Linux 5.14), also what has changed its user and what is just being started. Before that version, and in the
-//! hierarchy of the freezer (version 1), the group is frozen, each process gets SIGKILL, and the group goes on.
+//! A process stays in its group when it changes its session, parent, user or environment; it can leave the group only
+//! if it may write the hierarchy. So the group also identifies the processes that a dead node has left behind. One
+//! write to `cgroup.kill` (Linux 5.14) sends SIGKILL to all of them, including those that have changed their user and
+//! those that are just being started. Before that version, and in the hierarchy of the freezer (version 1), the group
+//! is frozen, each process gets SIGKILL, and the group is thawed.
 //!
 //! The group is made below that of the node, so that the limits of its service or container hold for the job, too. That needs
 //! root, or a group that was delegated to this user (`Delegate=yes` in a unit of systemd); elsewhere there is none.
@@ -19,7 +21,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 /// The first part of a group's name; the mark of the supervisor follows.
 const PREFIX: &str = "primacy~";
-/// The replacement in a name for the slashes of a mark; no part of a mark has it.
+/// The character that replaces the slashes of a mark in a group's name. It occurs in no part of a mark.
 const SLASH: &str = "~";
 
 /// A group for the job of one supervisor, open for use.
@@ -30,16 +32,16 @@ pub(crate) struct Cgroup {
     kill: Kill,
 }
 
-/// The way to kill all of a group.
+/// The way to kill all processes of a group.
 #[derive(Debug)]
 enum Kill {
-    /// By a write to this file.
+    /// By one write to this file.
     AtOnce(File),
-    /// One after another, while this file says that all are frozen.
+    /// One process after another, while this file freezes the group.
     Frozen { state: File, freezer: &'static Freezer },
 }
 
-/// A way to freeze a group: the file, and what is written to it.
+/// A way to freeze a group: the file, and the texts that are written to it.
 #[derive(Debug)]
 struct Freezer {
     file: &'static str,
@@ -47,13 +49,13 @@ struct Freezer {
     thaw: &'static [u8],
 }
 
-/// The freezers of both versions.
+/// The freezers of both versions of control groups.
 const FREEZERS: [Freezer; 2] = [
     Freezer { file: "cgroup.freeze", freeze: b"1", thaw: b"0" },
     Freezer { file: "freezer.state", freeze: b"FROZEN", thaw: b"THAWED" },
 ];
 
-/// A hierarchy of groups, and where this process is in it.
+/// A hierarchy of groups, and the place of this process in it.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     /// The group that `mount` shows.
@@ -64,10 +66,10 @@ struct Hierarchy {
 }
 
 impl Cgroup {
-    /// Makes the group of the supervisor with this mark.
+    /// Creates the group for the supervisor with this mark.
     ///
     /// # Errors
-    /// Why there can be none, for people.
+    /// The reason why there is no group, for people.
     pub(crate) fn create(mark: &str) -> Result<Self, String> {
         let mut refused = "no hierarchy of control groups that can kill or freeze is mounted here".to_owned();
         for dir in hierarchies().iter().filter_map(|hierarchy| hierarchy.dir(&hierarchy.own)) {
@@ -83,7 +85,7 @@ impl Cgroup {
         Err(refused)
     }
 
-    /// Opens a group that is there.
+    /// Opens an existing group.
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         let at_once = to_write(dir, "cgroup.kill").map(Kill::AtOnce);
         let kill =
@@ -95,31 +97,31 @@ impl Cgroup {
         Ok(Self { dir: dir.to_owned(), procs: to_write(dir, "cgroup.procs")?, kill })
     }
 
-    /// Where it is.
+    /// Returns the group's directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A process that writes [`ENTER`] here is in the group.
+    /// Opens the file that adds a process to the group: a process that writes [`ENTER`] to it is in the group.
     pub(crate) fn entrance(&self) -> io::Result<OwnedFd> {
         self.procs.as_fd().try_clone_to_owned()
     }
 
-    /// Returns whether nothing is in it, ended processes that were not reaped aside.
+    /// Returns whether no process is in the group, except ended ones that were not reaped.
     pub(crate) fn is_empty(&self) -> bool {
         processes(&self.dir).is_empty()
     }
 
-    /// Sends SIGKILL to all that is in it. Where it has to be frozen for that, a process that was just being started may be
-    /// left, so this is called until nothing is.
+    /// Sends SIGKILL to all processes in the group. If the group has to be frozen for that, a process that is just
+    /// being started may survive, so the caller repeats this until the group is empty.
     pub(crate) fn kill(&self) {
-        // An error shows in what is left, which the caller looks at in every case.
+        // An error shows in the remaining processes, which the caller checks in every case.
         match &self.kill {
             Kill::AtOnce(file) => drop(write(file, b"1")),
             Kill::Frozen { state, freezer } => {
                 let _ = write(state, freezer.freeze);
                 for pid in processes(&self.dir) {
-                    // It is frozen, so it cannot end and leave its number to another.
+                    // The process is frozen, so it cannot end and its number cannot be reused.
                     let _ = kill_process(pid, Signal::KILL);
                 }
                 let _ = write(state, freezer.thaw);
@@ -127,7 +129,7 @@ impl Cgroup {
         }
     }
 
-    /// Makes it anew for the next job, without what this one has set in it or made below it.
+    /// Creates the group anew for the next job, without the settings and subgroups that the last job has made.
     pub(crate) fn renew(&mut self) -> io::Result<()> {
         remove(&self.dir);
         make(&self.dir)?;
@@ -135,7 +137,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Removes it, if nothing is in it.
+    /// Removes the group if it is empty.
     pub(crate) fn remove(&self) {
         remove(&self.dir);
     }
@@ -150,18 +152,19 @@ impl Kill {
 /// The text that a process writes to the [entrance](Cgroup::entrance).
 pub(crate) const ENTER: &[u8] = b"0";
 
-/// Finds the groups of processes.
+/// Finds the control groups of processes.
 pub(crate) struct Finder {
     hierarchies: Vec<Hierarchy>,
 }
 
 impl Finder {
-    /// Looks where groups are.
+    /// Reads which hierarchies there are.
     pub(crate) fn new() -> Self {
         Self { hierarchies: hierarchies() }
     }
 
-    /// Returns the nearest group of a job of this user that a process is in, if its mark is `wanted`, and the mark.
+    /// Returns the directory and the mark of the nearest group of this user that the process is in and whose mark is
+    /// `wanted`.
     pub(crate) fn find<T>(&self, pid: Pid, wanted: impl Fn(&str) -> Option<T>) -> Option<(PathBuf, T)> {
         let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
         let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(Path::new);
@@ -170,12 +173,12 @@ impl Finder {
             .filter_map(|group| Some((group, wanted(&mark(group.file_name()?)?)?)));
         marked.find_map(|(group, said)| {
             let mut dirs = self.hierarchies.iter().filter_map(|hierarchy| hierarchy.dir(group));
-            // Any user may give such a name to a group of their own.
+            // Any user may give such a name to a group of their own, so the group's owner is checked.
             Some((dirs.find(|dir| is_own(dir))?, said))
         })
     }
 
-    /// Removes groups beside that of this process in which nothing is, if their mark is `wanted`.
+    /// Removes empty groups beside the group of this process, if their mark is `wanted`.
     pub(crate) fn remove_empty(&self, wanted: impl Fn(&str) -> bool) {
         for dir in self.hierarchies.iter().filter_map(|hierarchy| hierarchy.dir(&hierarchy.own)) {
             for group in children(&dir) {
@@ -188,7 +191,7 @@ impl Finder {
 }
 
 impl Hierarchy {
-    /// The directory of a group, if it is below what is mounted.
+    /// Returns the directory of a group, if the mount shows it.
     fn dir(&self, group: &Path) -> Option<PathBuf> {
         let below = group.strip_prefix(&self.root).ok()?;
         let dir = self.mount.join(below);
@@ -196,7 +199,7 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies that can end a group, the best one first.
+/// Returns the hierarchies in which a group can be killed, the best one first.
 fn hierarchies() -> Vec<Hierarchy> {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     hierarchies_in(&read("cgroup"), &read("mountinfo"))
@@ -256,7 +259,7 @@ fn make(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a group with those below it. One in which something is stays.
+/// Removes a group with its subgroups. A group with processes stays.
 fn remove(dir: &Path) {
     for below in children(dir) {
         remove(&below);
@@ -269,10 +272,10 @@ fn children(dir: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-/// The processes in a group and in those below it.
+/// Returns the processes in a group and in its subgroups.
 fn processes(dir: &Path) -> Vec<Pid> {
     let list = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    // Zero is a process of a namespace that cannot be seen from here.
+    // Zero means a process in a namespace that is not visible from here.
     let mut found: Vec<Pid> = list.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
     found.extend(children(dir).flat_map(|below| processes(&below)));
     found
@@ -311,7 +314,8 @@ mod tests {
         assert_eq!(hierarchies_in(HYBRID, "nonsense\n - \n"), []);
     }
 
-    /// Every way that this machine has, by itself, ends processes that ignore SIGTERM and keep starting others.
+    /// Each way to kill that this machine supports, tried alone, ends processes that ignore SIGTERM and keep starting
+    /// others.
     #[test]
     fn each_way_to_kill_ends_all_that_is_in_a_group() {
         for hierarchy in hierarchies() {

@@ -1,11 +1,11 @@
-//! Commands that have their work done by another daemon or another machine, known by name. Nothing of such work is below this
-//! node, so it goes on when the command is killed.
+//! Commands, known by name, whose work is done by another daemon or machine. The processes of such work are not
+//! descendants of this node, so the work goes on when the command is killed.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The commands, each with the program that does its work, and a command that ends it and succeeds only when
-/// it has ended.
+/// The commands, each with the program that does its work, and a command that ends that work and succeeds only when it
+/// has ended.
 const DELEGATING: &[(&str, &str, &str)] = &[
     ("docker", "the Docker daemon", "docker rm --force NAME"),
     ("docker-compose", "the Docker daemon", "docker-compose down"),
@@ -28,7 +28,7 @@ const DELEGATING: &[(&str, &str, &str)] = &[
 const PODMAN_REMOTE: (&str, &str, &str) =
     ("podman", "another Podman", "podman --remote rm --force --ignore NAME");
 
-/// Commands that run the command after their options, with the options that take a word of their own.
+/// Commands that run the command given after their options, each with its options that take a separate word.
 const PREFIXES: &[(&str, &[&str])] = &[
     ("env", &["-u", "--unset", "-C", "--chdir"]),
     ("sudo", &["-u", "--user", "-g", "--group", "-C", "-D", "-h", "-p", "-r", "-t", "-T"]),
@@ -41,7 +41,7 @@ const PREFIXES: &[(&str, &[&str])] = &[
     ("time", &["-f", "-o"]),
     ("exec", &[]),
 ];
-/// The same, with one word before the command.
+/// A prefix with one more word before the command.
 const PREFIX_WITH_WORD: (&str, &[&str]) = ("timeout", &["-k", "--kill-after", "-s", "--signal"]);
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh"];
@@ -55,7 +55,7 @@ pub(crate) fn warning(command: &[OsString]) -> Option<String> {
     ))
 }
 
-/// The same for `primacy fence exec`, which has no stop command.
+/// Returns a warning for `primacy fence exec`, which has no stop command.
 pub(crate) fn fence_warning(command: &[OsString]) -> Option<String> {
     let (name, who, stop) = known(command)?;
     Some(format!(
@@ -82,7 +82,7 @@ fn delegating(words: &[&str]) -> Option<(&'static str, &'static str, &'static st
         return is_remote.then_some(PODMAN_REMOTE);
     }
     if SHELLS.contains(&name) {
-        // Its script's first command, where that is plain.
+        // The first command of the shell's script, if it is written plainly.
         let script = rest.iter().skip_while(|word| **word != "-c").nth(1)?;
         return delegating(&script.split_ascii_whitespace().collect::<Vec<_>>());
     }

@@ -1,14 +1,14 @@
-//! The file descriptors that every command needs at once. Where there are too few of them, a runtime cannot
-//! be made, and panics; so they are counted before anything is begun.
+//! The file descriptors that every command needs. Without enough of them the creation of a runtime panics, so they are
+//! counted before anything is started.
 
 use std::os::unix::net::UnixStream;
 
 use crate::exit::{self, Exit, Failure};
 
-/// Pairs of descriptors: a runtime takes some four, a command, its files and its connections the others.
+/// Pairs of descriptors: a runtime takes about four, and the command's files and connections take the others.
 const PAIRS: usize = 8;
 
-/// Checks that this process can have some more descriptors.
+/// Checks that this process can open some more descriptors.
 ///
 /// # Errors
 /// [`Exit::System`] if it cannot.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use rustix::io::Errno;
 
-/// Why `primacy` itself ends; a job's own exit code is passed on as it is.
+/// The reason why `primacy` itself ends; a job's own exit code is passed on as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done.
@@ -21,16 +21,16 @@ pub(crate) enum Exit {
     InUse,
     /// The state directory or a file in it cannot be read, is damaged or foreign, or the disk is full.
     State,
-    /// Not elected in time (`--wait`, `--no-wait`); or there is no leader; or it cannot be done as things are
-    /// now.
+    /// Not elected in time (`--wait`, `--no-wait`); or there is no leader; or the request cannot be done in the present
+    /// state.
     NotElected,
-    /// The token is stale: a later leader has been here.
+    /// The token is stale: a later leader's token has been seen.
     Stale,
     /// The other side speaks another version.
     Protocol,
-    /// Others may write a file that only this user may, or it belongs to another user.
+    /// A file that only this user may write can be written by other users, or belongs to another user.
     NotPermitted,
-    /// It was done with another outcome than requested: another node was elected.
+    /// The request was done with another outcome than requested: another node was elected.
     Elsewhere,
     /// The settings contradict each other: timers, voters, names.
     Config,
@@ -38,7 +38,7 @@ pub(crate) enum Exit {
     NotExecutable,
     /// The command was not found.
     NotFound,
-    /// Ended by this signal, after the job was ended in order.
+    /// Ended by this signal, after the job was ended.
     Signal(i32),
     /// The job's own exit code.
     Job(u8),
@@ -156,12 +156,12 @@ pub(crate) fn is_descriptor_shortage(error: &std::io::Error) -> bool {
 }
 
 impl Exit {
-    /// The exit code for a file in a state directory that cannot be used.
+    /// Returns the exit code for a file in a state directory that cannot be used.
     pub(crate) fn of_state(error: &std::io::Error) -> Self {
         if is_descriptor_shortage(error) { Self::System } else { Self::State }
     }
 
-    /// The number.
+    /// Returns the number of the exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -199,7 +199,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure with this message.
+    /// Creates a failure with this message.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }

@@ -1,4 +1,4 @@
-//! A rate that many clients share: a burst is let through at once, and what comes beyond it waits, first come, first served.
+//! A rate limit that many clients share: a burst passes at once, and further requests wait, first come, first served.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::time::{Instant, sleep_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A burst, and a rate beyond it.
+/// A rate limit: a burst, and a rate beyond it.
 #[derive(Debug)]
 pub(crate) struct Pace {
     burst: u32,
     interval: Duration,
-    /// When the whole burst is there again.
+    /// The time at which the whole burst is available again.
     full_at: Option<Instant>,
 }
 
 impl Pace {
-    /// So many turns at once, and so many a second beyond that.
+    /// Allows this number of turns at once, and this number a second beyond that.
     pub(crate) fn new((burst, per_second): (u32, u32)) -> Self {
         Self { burst, interval: SECOND / per_second, full_at: None }
     }
@@ -32,7 +32,8 @@ impl Pace {
         is_due
     }
 
-    /// When the whole burst is there again after the next turn, and when that turn is due unless it is now.
+    /// Returns the time at which the whole burst is available again after the next turn; and the time at which that
+    /// turn is due, unless it is due now.
     fn next(&self) -> (Instant, Option<Instant>) {
         let now = Instant::now();
         let full = self.full_at.map_or(now, |at| at.max(now)) + self.interval;
@@ -40,12 +41,13 @@ impl Pace {
     }
 }
 
-/// The turns that clients of one server get. The lock of tokio is handed on in the order in which it was requested.
+/// A rate limit for the clients of one server. Turns are given in the order of the requests, since tokio's lock is
+/// fair.
 #[derive(Debug)]
 pub(crate) struct FairPace(Mutex<Pace>);
 
 impl FairPace {
-    /// See [`Pace::new`].
+    /// Creates the limit; see [`Pace::new`].
     pub(crate) fn new(pace: (u32, u32)) -> Self {
         Self(Mutex::new(Pace::new(pace)))
     }
@@ -72,7 +74,7 @@ mod tests {
             pace.turn().await;
         }
         assert!(began.elapsed().is_zero());
-        // Two that wait get every other turn each.
+        // Two waiting clients take turns alternately.
         let turns = async |count| {
             for _ in 0..count {
                 pace.turn().await;

@@ -1,10 +1,11 @@
 //! The health check: a command that succeeds if this node is fit to lead.
 //!
-//! A node is unfit until the check has succeeded once, so that a node that starts broken never leads. It becomes
-//! unfit again when the check has failed several times in a row, and fit with the first success: an operator who
-//! wants it to take longer makes the command harder to please.
+//! A node is unfit until the check has succeeded once, so that a node that starts broken never leads. It becomes unfit
+//! again when the check has failed several times in a row, and fit again with the first success. An operator who wants
+//! a slower recovery puts the delay into the command.
 //!
-//! Each run has a [keeper](keeper), which ends all that the command has started, before the next run and with this process.
+//! Each run has a [keeper](keeper), which ends all processes that the command has started: before the next run, and
+//! when this process dies.
 
 pub(crate) mod keeper;
 
@@ -18,10 +19,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::report::{Event, Reporter};
 use keeper::{Keeper, Run};
 
-/// The number of killed runs that may be unable to end, on a file system that hangs for example, until none is added.
+/// The most killed runs that may fail to end, for example on a file system that hangs, before no new run is started.
 const UNENDING_MAX: usize = 4;
 
-/// The time to wait for what is killed to be gone, where it is not looked for again before the next run.
+/// The time to wait for killed processes to end. After that they are looked for again only before the next run.
 const ENDING_TIME: Duration = Duration::from_secs(1);
 
 /// The command of the health check, and its timing.
@@ -41,7 +42,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// Takes a result in, and returns whether the verdict has changed.
+    /// Adds a result, and returns whether the verdict has changed.
     fn take(&mut self, success: bool, misses_max: u32) -> bool {
         let before = self.healthy;
         if success {
@@ -54,13 +55,13 @@ impl Verdict {
     }
 }
 
-/// Checks again and again, without end. Until the first success the node does not campaign. `starting` is
-/// held while a run is started.
+/// Runs the check again and again, without end. Until the first success the node does not campaign. `starting` is held
+/// while a run is started.
 pub(crate) async fn watch(check: Check, elector: Elector, reporter: Reporter, starting: Arc<Mutex<()>>) {
     let mut verdict = Verdict::default();
     let mut ticks = interval(check.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The last failure that was reported: each is reported once.
+    // The last failure that was reported: the same failure is not reported twice in a row.
     let mut told = None;
     let mut unending = Vec::new();
     loop {
@@ -97,7 +98,7 @@ async fn run(check: &Check, unending: &mut Vec<Keeper>, starting: &Mutex<()>) ->
     let keeper = run.end();
     let _ = timeout(ENDING_TIME, keeper.ended()).await;
     if keeper.is_left() {
-        // What the kernel cannot kill yet is reaped later.
+        // Processes that the kernel cannot kill yet are reaped later.
         unending.push(keeper);
     }
     outcome.unwrap_or_else(|_| Err(format!("it did not end within {:?}", check.interval)))

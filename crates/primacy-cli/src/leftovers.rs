@@ -1,12 +1,12 @@
 //! Processes that an earlier supervisor of the same node left behind when it died together with its guardian.
 //!
 //! Every job carries a mark in its environment that names the node and the incarnation of its supervisor. A starting
-//! supervisor ends all processes that carry its node's mark under a supervisor that is no more. A process that has
-//! cleared its environment before it started others is not found by that, nor, unless root looks, is one that has
-//! changed its user. Where jobs have a control group, its name has the mark, too, and all that is in it is found.
+//! supervisor ends all processes that carry its node's mark under a supervisor that no longer runs. This does not find
+//! a process whose parent cleared the environment, nor, unless root looks, one that has changed its user. Where jobs
+//! have a control group, its name has the mark, too, and all processes in it are found.
 //!
-//! Every user can put the mark into an environment, also into that of a set-uid program. Only processes that a user of
-//! our real user id has started can keep the node from starting.
+//! Every user can put the mark into an environment, also into that of a set-uid program. So only processes that were
+//! started under this process's real user id can keep the node from starting.
 
 use std::collections::HashSet;
 use std::fs;
@@ -25,7 +25,7 @@ pub(crate) const MARK: &str = "PRIMACY_JOB";
 /// The variable that marks guardians.
 pub(crate) const GUARDIAN_MARK: &str = "PRIMACY_GUARDIAN";
 
-/// The node of one supervisor, as its marks name it.
+/// The identification of one node in marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeMark {
     prefix: String,
@@ -45,7 +45,7 @@ struct Leftover {
     pid: Pid,
     /// The control group of its job.
     cgroup: Option<PathBuf>,
-    /// Another user has started it: a job that has changed its user, or a process with a forged mark.
+    /// True if another user has started it: a job that has changed its user, or a process with a forged mark.
     is_foreign: bool,
 }
 
@@ -54,36 +54,37 @@ struct Leftover {
 const OTHER_USERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl NodeMark {
-    /// For `node` in `election`; `place` tells apart nodes of the same name that have another state directory.
+    /// Creates the identification of `node` in `election`. `place` distinguishes nodes of the same name with different
+    /// state directories.
     pub(crate) fn new(election: &str, node: &str, place: &[u8]) -> Self {
-        // Its hash (FNV-1a) is shown.
+        // Only a hash (FNV-1a) of it is in the mark, since every user can read marks.
         let hash = place.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        // A process number means something in its namespace only; marks of another one are not ours to judge.
+        // A process number is valid only in its own namespace, so marks of other namespaces are not considered.
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let namespace: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
         Self { prefix: format!("{election}/{node}/{hash:016x}.{namespace}/") }
     }
 
-    /// The mark of what this process starts.
+    /// Returns the mark for the processes that this process starts.
     pub(crate) fn of_this_process(&self) -> String {
         let pid = getpid();
         format!("{}{}.{}", self.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap_or(0))
     }
 
-    /// The name of a file about this node, which is the same in every process namespace.
+    /// Returns the name of a file about this node, which is the same in every process namespace.
     pub(crate) fn file_name(&self, suffix: &str) -> String {
         let node = self.prefix.rsplit_once('.').map_or("", |(node, _)| node);
         format!("{}{suffix}", node.replace('/', "@"))
     }
 
-    /// The supervisor in a mark, if the mark is of this node.
+    /// Returns the supervisor in a mark, if the mark is of this node.
     fn supervisor(&self, mark: &str) -> Option<(Pid, u64)> {
         supervisor_in(mark.strip_prefix(&self.prefix)?)
     }
 
-    /// Returns whether this is a mark of any node whose supervisor was in our namespace and is gone.
+    /// Returns whether this is the mark of any node whose supervisor was in this namespace and is gone.
     fn is_abandoned(&self, mark: &str) -> bool {
         let namespace = |of: &str| of.rsplit_once('.').map(|(_, namespace)| namespace.to_owned());
         mark.rsplit_once('/').is_some_and(|(node, supervisor)| {
@@ -93,12 +94,12 @@ impl NodeMark {
     }
 }
 
-/// Ends what earlier supervisors of this node left behind, and returns the number of processes. A guardian that
-/// is still ending its job is given `patience` for it; one that is merely notifying the others of the death is
-/// left to do so.
+/// Ends the processes that earlier supervisors of this node left behind, and returns their number. A guardian that is
+/// still ending its job gets `patience` for that. A guardian that only notifies the other nodes of the death is left
+/// running.
 ///
 /// # Errors
-/// [`AlreadyRunning`] if a supervisor of this node is alive. Then nothing was done.
+/// [`AlreadyRunning`] if a supervisor of this node is alive. Then no process was ended.
 pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyRunning> {
     let patient_until = Instant::now() + patience;
     let foreign_until = patient_until + OTHER_USERS_PATIENCE;
@@ -134,7 +135,7 @@ fn kill(found: &[Leftover]) {
         cgroup.kill();
     }
     for leftover in found {
-        // It may have ended by itself meanwhile.
+        // The process may have ended meanwhile.
         let _ = pidfd_send_signal(&leftover.pidfd, Signal::KILL);
     }
 }
@@ -144,7 +145,7 @@ fn supervisor_in(mark: &str) -> Option<(Pid, u64)> {
     Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
 }
 
-/// Returns whether a supervisor, by its process and when that was started, is running.
+/// Returns whether a supervisor is running, identified by its process number and start time.
 fn lives((pid, started): (Pid, u64)) -> bool {
     started_at(pid) == Some(started)
 }
@@ -152,11 +153,11 @@ fn lives((pid, started): (Pid, u64)) -> bool {
 fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
     let (mut found, finder) = (Vec::new(), Finder::new());
     for pid in all_processes().filter(|&pid| pid != getpid()) {
-        // Opened before the environment is read, so that what is read and what is killed are one process.
+        // Opened before the environment is read, so that the process that is checked is the one that is killed.
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let mark = |name| variable(pid, name).and_then(|mark| node.supervisor(&mark));
         let (cgroup, by_cgroup) = finder.find(pid, |mark| node.supervisor(mark)).unzip();
-        // The control group is this user's, whichever user the process has become in it.
+        // A control group belongs to this user, even if a process in it has changed its user.
         let is_foreign = cgroup.is_none() && real_user(pid) != Some(getuid().as_raw());
         // A guardian keeps the user of its supervisor.
         let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK).filter(|_| !is_foreign) {
@@ -181,7 +182,7 @@ fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
     Ok(found)
 }
 
-/// Returns the user who has started a process. A set-uid program keeps it, and so does not count as its
+/// Returns the user who has started a process. A set-uid program keeps the real user, so it does not count as its
 /// owner's.
 fn real_user(pid: Pid) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;

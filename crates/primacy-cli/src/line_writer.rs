@@ -1,5 +1,6 @@
-//! Writes lines for a reader that may be slow, stopped or gone. A thread of its own does the writing, so that no other thread
-//! ever waits for the reader: a full pipe or a stopped terminal must not keep a node from starting, stopping or ending.
+//! A writer of lines for a reader that may be slow, stopped or gone. Its own thread does the writing, so that no other
+//! thread waits for the reader: a full pipe or a stopped terminal must not keep a node from starting, stopping or
+//! ending.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 const LINES_MAX: usize = 1_000;
 /// The time that the last lines may take to be written, at the end of a process.
 pub(crate) const LAST_LINES_TIME: Duration = Duration::from_millis(200);
-/// The thread keeps little on its stack.
+/// The stack size of the thread, which needs little.
 const STACK_LENGTH: usize = 256 * 1024;
 /// A pipe that `poll` calls writable takes this many bytes without waiting.
 const PIPE_BUF: usize = 4_096;
@@ -26,32 +27,32 @@ pub(crate) struct LineWriter(Arc<Queue>);
 #[derive(Debug, Default)]
 struct Queue {
     state: Mutex<State>,
-    /// There is something to write.
+    /// Notified when there is a line to write.
     filled: Condvar,
-    /// All was written.
+    /// Notified when all lines were written.
     emptied: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     entries: VecDeque<Entry>,
-    /// One was taken out and is being written.
+    /// True while a line was taken out and is being written.
     is_writing: bool,
 }
 
 #[derive(Debug)]
 enum Entry {
     Line(String),
-    /// So many lines were dropped here.
+    /// This number of lines was dropped here.
     Dropped(u64),
 }
 
 impl LineWriter {
-    /// Starts a thread of this name, which hands each line to `write`. Where lines were dropped, it hands on
-    /// the text of `dropped` for their number.
+    /// Starts a thread of this name, which passes each line to `write`. Where lines were dropped, it passes the text of
+    /// `dropped` for their number instead.
     ///
     /// # Errors
-    /// If the system has no thread.
+    /// If the system refuses the thread.
     pub(crate) fn start(
         thread: &str,
         write: impl FnMut(&[u8]) + Send + 'static,
@@ -77,7 +78,7 @@ impl LineWriter {
         self.0.filled.notify_one();
     }
 
-    /// Waits until all lines are written, or for so long.
+    /// Waits until all lines are written, for this time at the most.
     pub(crate) fn finish(&self, bound: Duration) {
         let is_busy = |state: &mut State| state.is_writing || !state.entries.is_empty();
         let waited = self.0.emptied.wait_timeout_while(self.0.lock(), bound, is_busy);
@@ -113,10 +114,10 @@ impl Queue {
     }
 }
 
-/// Writes bytes to standard error and waits for its reader, which is what the thread is for. Errors are
-/// passed over: there is nowhere to report them.
+/// Writes bytes to standard error, and waits for its reader; only the writing thread does so. Errors are ignored, since
+/// there is nowhere to report them.
 pub(crate) fn write_to_stderr(mut bytes: &[u8]) {
-    // Without the lock of `io::Stderr`, on which a thread that prints meanwhile would wait.
+    // Does not take the lock of `io::Stderr`, on which another thread that prints would wait.
     let stderr = io::stderr();
     while !bytes.is_empty() {
         match rustix::io::write(&stderr, bytes) {
@@ -131,7 +132,7 @@ pub(crate) fn write_to_stderr(mut bytes: &[u8]) {
     }
 }
 
-/// Writes the last line of this process to standard error, and waits for its reader for a moment only.
+/// Writes the last line of this process to standard error, and waits only a moment for its reader.
 pub(crate) fn write_last_words(text: &str) {
     let line = format!("{text}\n");
     match LineWriter::start("last words", write_to_stderr, |_| String::new()) {
@@ -139,7 +140,7 @@ pub(crate) fn write_last_words(text: &str) {
             writer.put(line);
             writer.finish(LAST_LINES_TIME);
         }
-        // There is no thread to be had.
+        // The system has no thread left.
         Err(_) => write_if_there_is_room(line.as_bytes()),
     }
 }
@@ -187,7 +188,7 @@ mod tests {
         writer.finish(PATIENCE);
         let read: Vec<String> = lines.try_iter().collect();
         let (kept, told) = read.split_at(read.len() - 2);
-        // The thread may have taken one out before the queue was full.
+        // The thread may have taken out one line before the queue was full.
         let all_kept: Vec<String> = (0..kept.len()).map(|number| number.to_string()).collect();
         assert_eq!(kept, all_kept);
         assert_eq!(told, [format!("{} dropped", LINES_MAX + 20 - kept.len()), "next".to_owned()]);

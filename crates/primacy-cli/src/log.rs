@@ -1,4 +1,4 @@
-//! The log as JSON objects, one a line, between those of the events.
+//! The log as JSON objects, one a line, among those of the events.
 
 use std::fmt;
 
@@ -28,14 +28,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
         let metadata = event.metadata();
         let mut fields = Fields(Map::new());
         event.record(&mut fields);
-        // After the fields, of which none may take their place.
+        // Inserted after the fields, so that no field can replace it.
         fields.0.insert("level".to_owned(), metadata.level().as_str().to_ascii_lowercase().into());
         fields.0.insert("target".to_owned(), metadata.target().into());
         writer.write_str(&self.0.log_line(fields.0))
     }
 }
 
-/// The fields of a line: numbers and truths as they are, everything else as its text.
+/// The fields of a line: numbers and booleans as they are, all other values as text.
 struct Fields(Map<String, Value>);
 
 impl Visit for Fields {

@@ -1,10 +1,10 @@
-//! Giving back what only the start needed. A node and its guardian do little for months; what they have read of their
-//! program in order to get ready need not stay in their memory. Nor is it free to have: the kernel takes a process
-//! apart before it tells the guardian that it is dead, some 60 µs for each MiB.
+//! Giving back memory that only the start needed. A node and its guardian do little for months, so program text that
+//! only their start has read need not stay in memory. Keeping it also costs time: at the death of a process the kernel
+//! releases its memory before it tells the guardian, some 60 µs for each MiB.
 //!
-//! The same goes for large data that is made once in a while: a snapshot of the replicated state.
+//! Large data that is made once in a while, such as a snapshot of the replicated state, is given back, too.
 //!
-//! And keeping in memory what must be there at once: see the guardian's [`warmup`](crate::guardian).
+//! Memory that must be available at once is kept; see the guardian's [`warmup`](crate::guardian).
 
 use std::ffi::c_void;
 use std::io;
@@ -14,28 +14,29 @@ use std::sync::OnceLock;
 use primacy::core::Duration;
 use rustix::mm::{Advice, madvise, mlock};
 
-/// The time after its start by which a process has connected to all peers that are there.
+/// The time after which a started process has connected to all available peers.
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
-/// From how many bytes on a piece of memory is given back to the kernel at once when it is let go of. It is above what messages
-/// between nodes have, which are made all the time: 256 KiB, unless a single request is longer.
+/// The size in bytes from which freed memory is given back to the kernel at once. It is above the size of messages
+/// between nodes, which are made all the time: 256 KiB, unless a single request is longer.
 #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
 const LARGE: i32 = 1 << 20;
 
-/// Where the program's files were before anything but the loader had run.
+/// The address ranges of the program's files, recorded before anything but the loader had run.
 static LOADED: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
 
-/// Remembers where the program's files are. To be called before there is another thread: from then on something may be
-/// loaded and unloaded at any time, for a name that is looked up for example.
+/// Records the address ranges of the program's files. To be called before there is a second thread: from then on a
+/// library may be loaded or unloaded at any time, for example to look up a name.
 pub(crate) fn remember_what_is_loaded() {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-    // Where it cannot be known, nothing is let go of.
+    // If the ranges are unknown, no memory is given back.
     let _ = LOADED.set(unchanged(&maps));
 }
 
-/// Has large pieces of memory given back at once. The C library's allocator does so from 128 KiB on, until the first large
-/// piece is let go of: from then on it keeps all that are no larger, and smaller ones in between hold them fast
-/// (`mallopt(3)`, on `M_MMAP_THRESHOLD`). A node with 16 MiB of history had 77 MiB after its first snapshot, and has 45 so.
+/// Has large pieces of freed memory given back at once. The C library's allocator does so from 128 KiB on, until the
+/// first large piece is freed: from then on it keeps all pieces up to that size, and smaller ones in between pin them
+/// (`mallopt(3)`, on `M_MMAP_THRESHOLD`). A node with 16 MiB of history took 77 MiB after its first snapshot, and takes
+/// 45 MiB with this.
 pub(crate) fn give_back_what_is_large() {
     #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
     // SAFETY: it sets a number of the allocator, under the allocator's own lock.
@@ -45,30 +46,32 @@ pub(crate) fn give_back_what_is_large() {
     debug_assert_eq!(set, 1, "a threshold below the largest is taken");
 }
 
-/// The memory that is kept.
+/// The memory that is locked.
 #[derive(Debug, Default)]
 struct Kept {
-    /// In order.
+    /// The ranges, in order.
     runs: Vec<(usize, usize)>,
-    /// Something was to be kept and is not.
+    /// True if a range was to be locked and is not.
     lacks: bool,
 }
 
 static KEPT: OnceLock<Kept> = OnceLock::new();
 
-/// Keeps in memory, for good, whatever of this process's memory is in it now: of the program, of its libraries, and of its
-/// data. Nothing of it is let go of or read from a disk after this. What a process started by this one has is not kept.
+/// Locks in memory, for good, all pages of this process that are in memory now: of the program, its libraries, and its
+/// data. None of them is given back or read from a disk after this. Processes that this one starts do not inherit the
+/// lock.
 ///
 /// # Errors
-/// If not all of it can be kept: the kernel does not allow that much (`ulimit -l`), or does not tell what is there. The rest
-/// is in memory for as long as the kernel likes; to be of some use, [`let_go_of_program_text`] does nothing any more.
+/// If not all of it can be locked: the kernel does not allow that much (`ulimit -l`), or does not report which pages
+/// are there. The rest stays in memory for as long as the kernel likes. To help it, [`let_go_of_program_text`] does
+/// nothing from then on.
 pub(crate) fn keep_what_is_here() -> io::Result<()> {
     let (mut kept, mut outcome) = (Kept::default(), Ok(()));
     match what_is_here() {
         Ok(runs) => {
             for run in runs {
                 let start = std::ptr::without_provenance_mut::<c_void>(run.0);
-                // SAFETY: no content changes by it, and the kernel looks itself whether something is there.
+                // SAFETY: no content changes by it, and the kernel itself checks whether memory is mapped there.
                 #[allow(unsafe_code)] // For it takes an address.
                 match unsafe { mlock(start, run.1) } {
                     Ok(()) => kept.runs.push(run),
@@ -79,21 +82,21 @@ pub(crate) fn keep_what_is_here() -> io::Result<()> {
         Err(error) => outcome = Err(error),
     }
     kept.lacks = outcome.is_err();
-    // Done once; of a second time nothing would be known, and nothing is let go of wrongly: the kernel refuses.
+    // Called once. A second call would not be recorded, which is safe: the kernel refuses to give back locked pages.
     let _ = KEPT.set(kept);
     outcome
 }
 
-/// The runs of pages that are in this process's memory.
+/// Returns the runs of pages that are in this process's memory.
 fn what_is_here() -> io::Result<Vec<(usize, usize)>> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let pages = std::fs::File::open("/proc/self/pagemap")?;
     Ok(maps.lines().filter_map(readable).flat_map(|range| present(&pages, range)).collect())
 }
 
-/// The runs of pages of this range that are in this process's memory.
+/// Returns the runs of pages of this range that are in this process's memory.
 fn present(pages: &std::fs::File, (start, length): (usize, usize)) -> Vec<(usize, usize)> {
-    /// See the kernel's `pagemap.rst`: eight bytes for each page, and the highest bit.
+    /// The highest bit of the eight bytes for each page; see the kernel's `pagemap.rst`.
     const PRESENT: u64 = 1 << 63;
     let size = rustix::param::page_size();
     let mut entries = vec![0; length / size * 8];
@@ -114,9 +117,9 @@ fn present(pages: &std::fs::File, (start, length): (usize, usize)) -> Vec<(usize
     runs
 }
 
-/// Lets go of the pages of program files, text and constants, that this process has touched. They are the files' own,
-/// unchanged: what is needed again is mapped again, mostly from the kernel's cache, in about a microsecond for every
-/// 64 KiB. What is kept stays.
+/// Gives back the pages of program files, text and constants, that this process has touched. They are unchanged pages
+/// of files: a page that is needed again is mapped again, mostly from the kernel's cache, in about a microsecond for
+/// every 64 KiB. Locked pages stay.
 pub(crate) fn let_go_of_program_text() {
     if KEPT.get().is_some_and(|kept| kept.lacks) {
         return;
@@ -124,18 +127,18 @@ pub(crate) fn let_go_of_program_text() {
     let kept = KEPT.get().map_or(&[][..], |kept| &kept.runs);
     for (start, length) in LOADED.get().into_iter().flatten().flat_map(|&range| without(range, kept)) {
         let start = std::ptr::without_provenance_mut::<c_void>(start);
-        // SAFETY: at the start the range was a private mapping of a file that cannot be written, without a page of its own
-        // in memory or swapped out, as the kernel says. The loader had relocated by then; what it loads before `main` it
-        // never unloads; and nothing here changes protections. So every page is still the file's, and reading it again
-        // gives the same bytes.
+        // SAFETY: at the start the range was a private mapping of a file that cannot be written, without a page of its
+        // own in memory or swapped out, as the kernel reported. The loader had relocated by then; it never unloads the
+        // files that it loads before `main`; and nothing here changes protections. So every page is still the file's,
+        // and reading it again gives the same bytes.
         #[allow(unsafe_code)] // No safe wrapper can know what a range of addresses holds.
         let advised = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
-        // It is an advice; a kernel that refuses it keeps the pages.
+        // This is only advice; a kernel that refuses it keeps the pages.
         let _ = advised;
     }
 }
 
-/// The ranges in `/proc/PID/smaps` that are files' pages, not writable, and none of them changed.
+/// Returns the ranges in `/proc/PID/smaps` that are pages of files, not writable, and unchanged.
 fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let (mut range, mut own_pages) = (None, Some(0));
@@ -160,7 +163,7 @@ fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns the rest of a range without these, which are in order.
+/// Returns the parts of a range that are outside these ranges, which are in order.
 fn without((start, length): (usize, usize), kept: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let (mut from, end) = (start, start + length);
     let mut left = Vec::new();
@@ -176,7 +179,7 @@ fn without((start, length): (usize, usize), kept: &[(usize, usize)]) -> Vec<(usi
     left
 }
 
-/// The range of a mapping's line, if it can be read, and is no page of the kernel's own.
+/// Parses the range of a mapping's line, unless it is one of the kernel's own pages.
 fn readable(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (range, access, name) = (fields.next()?, fields.next()?, fields.nth(3));
@@ -186,7 +189,7 @@ fn readable(line: &str) -> Option<(usize, usize)> {
     Some((start, end.checked_sub(start)?))
 }
 
-/// The range of a mapping's first line, if it is a private one of a file that can be read and not be written.
+/// Parses the range of a mapping's first line, if it is a private mapping of a file, readable and not writable.
 fn read_only_file(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
@@ -229,13 +232,13 @@ mod tests {
     #[test]
     fn what_was_let_go_of_is_there_again_when_it_is_needed() {
         remember_what_is_loaded();
-        // Of all that is loaded, what this is running in.
+        // The mapping that this code is running in.
         let here = remember_what_is_loaded as fn() as usize;
         let holds = |range: &&(usize, usize)| (range.0..range.0 + range.1).contains(&here);
         let text = *LOADED.get().unwrap().iter().find(holds).unwrap();
         let is_inside =
             |(start, length): (usize, usize)| start >= text.0 && start + length <= text.0 + text.1;
-        // What is kept is a mapping of its own from then on.
+        // A locked range becomes a mapping of its own.
         let resident = || {
             let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
             let (mut is_text, mut sum) = (false, 0);
@@ -257,7 +260,8 @@ mod tests {
             locked.unwrap().trim().parse::<usize>().unwrap() * 1024
         };
         assert_eq!(locked(), 0);
-        // Other tests' threads come and go meanwhile, with their stacks; so something may be gone before it can be kept.
+        // Threads of other tests end meanwhile, and their stacks with them, so a range may be gone before it can be
+        // locked.
         let outcome = keep_what_is_here();
         let kept = KEPT.get().unwrap();
         assert!(locked() > 0 && kept.lacks == outcome.is_err(), "{outcome:?}");

@@ -1,12 +1,12 @@
 //! `--metrics ADDR`: metrics over HTTP, for Prometheus and for load balancers.
 //!
-//! Everything here is read only and contains no secret, but anyone who reaches the address can read it; so a port
+//! All pages are read-only and contain no secret, but any client that reaches the address can read them; so a port
 //! alone means the loopback interface.
 //!
-//! There is no login, so no client may cost the lead anything: the server has a thread of its own, renders
-//! the metrics a few times a second at the most, and answers and accepts at a bounded rate. A connection has
-//! one request at a time, and requests that wait get their turns in the order in which they came, so that a
-//! client that asks without a pause delays others by one turn for each of its connections.
+//! There is no login, so no client may cost the lead anything. The server has its own thread, renders the metrics a few
+//! times a second at the most, and answers and accepts at a bounded rate. A connection has one request at a time, and
+//! waiting requests are answered in the order in which they came. So a client that sends requests without a pause
+//! delays others by one turn for each of its connections.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -34,34 +34,35 @@ use crate::fair_pace::{FairPace, Pace};
 
 /// The name of the server's thread.
 const THREAD: &str = "primacy-figures";
-/// The most connections at a time. One more takes the place of the connection that has asked nothing for
-/// longest.
+/// The most connections at a time. A further connection replaces the one that has been idle for longest.
 const CONNECTIONS_MAX: usize = 32;
 /// The time that a client may take for the head of a request, or send nothing.
 const HEADER_TIME: Duration = Duration::from_secs(5);
 /// The longest time that a connection may last.
 const CONNECTION_TIME: Duration = Duration::from_secs(300);
-/// The largest head of a request; the least that HTTP/1 here can do with.
+/// The largest head of a request; the HTTP library accepts no smaller bound.
 const HEADER_LENGTH_MAX: usize = 8192;
 /// The time that the election may take to answer before it counts as hanging.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// The renderings of the metrics at once, and each second beyond that. More requests are answered with the last text.
+/// The pace of rendering the metrics: at once, and each second beyond that. Further requests are answered with the last
+/// text.
 const RENDERINGS: (u32, u32) = (20, 4);
-/// Requests that are answered, and connections that are accepted, likewise. More wait. While all places are taken, a connection that
-/// waits for its turn is closed after as many others were accepted; all that wait are answered before that.
+/// The pace of answering requests, and of accepting connections. Further ones wait. While all places are taken, a
+/// connection whose request waits for its turn is closed after as many other connections were accepted; every waiting
+/// request is answered before that.
 const REQUESTS: (u32, u32) = (100, 400);
 const ACCEPTS: (u32, u32) = (16, 100);
 /// The pause when the system has no descriptor for the next connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The address, taken.
+/// The bound address, before it is served.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
 }
 
 impl Server {
-    /// Takes the address, before anything is begun.
+    /// Binds the address, before anything is started.
     pub(crate) fn bind(address: SocketAddr) -> Result<Self, Failure> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -75,13 +76,13 @@ impl Server {
         Ok(Self { listener })
     }
 
-    /// Returns the address that it listens on, with the port that the system chose where none was given.
+    /// Returns the address that it listens on, with the port that the system chose if none was given.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
 
-    /// Serves these metrics until the returned value is dropped, and the elector's view of the leader where there is
-    /// an elector.
+    /// Serves these metrics until the returned value is dropped. If there is an elector, serves its view of the leader,
+    /// too.
     pub(crate) fn serve(self, registry: Registry, elector: Option<Elector>) -> std::io::Result<Serving> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -124,7 +125,7 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the metrics, of this moment unless they are asked for too often.
+    /// Returns the metrics, rendered now unless that was done too often.
     fn text(&self) -> Bytes {
         let (pace, text) = &mut *self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
         if pace.try_turn() {
@@ -159,7 +160,7 @@ async fn accept(listener: tokio::net::TcpListener, source: Arc<Source>) {
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(HEADER_LENGTH_MAX);
             tokio::select! {
-                // A client that breaks off is its own affair.
+                // A client may close its connection at any time.
                 _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(stream), answer)) => {}
                 () = connection.evicted() => {}
             }
@@ -198,8 +199,7 @@ async fn answer(request: Request<Incoming>, source: &Source) -> Result<Response<
     if path == "/healthz" {
         return Ok(plain(StatusCode::OK, "the election answers\n".to_owned()));
     }
-    // Where no operator has set a minimum of more than one member, a leader that was confirmed may lead
-    // outside a cluster.
+    // If no operator has set a minimum of more than one member, a confirmed leader may lead outside a cluster.
     let is_enough = |too_few: &TooFewMembers| too_few.minimum <= 1 && is_fenced(&status);
     if let Err(too_few) = elector.check_members()
         && !is_enough(&too_few)
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Metrics that note the thread that renders them.
+    /// Metrics that record the thread that renders them.
     #[derive(Clone, Debug, Default)]
     struct Renderings(Arc<Mutex<Vec<Option<String>>>>);
 
@@ -271,7 +271,7 @@ mod tests {
         client.read_to_string(&mut answers).unwrap();
         let took = began.elapsed();
         assert_eq!(answers.matches("HTTP/1.1 200 ").count(), ASKED, "all are answered");
-        // As many as there is time for, however long the machine took.
+        // At most as many as the elapsed time allows.
         let rendered = renderings.0.lock().unwrap();
         let most = f64::from(RENDERINGS.0) + took.as_secs_f64() * f64::from(RENDERINGS.1) + 1.0;
         assert!(rendered.len() < ASKED && rendered.len() as f64 <= most, "{} in {took:?}", rendered.len());

@@ -11,22 +11,21 @@ use sd_notify::NotifyState;
 
 use crate::line_writer::{LAST_LINES_TIME, LineWriter};
 
-/// Reports that this node takes part now. From now on systemd is told the leader, and, if it asked for that
-/// (`WatchdogSec=`), that the election is alive: not by a bare timer, but whenever the election has answered a
-/// question.
+/// Reports that this node takes part. From now on systemd is told the leader and, if it asked for that
+/// (`WatchdogSec=`), that the election is alive: only after the election has answered a request, not by a bare timer.
 pub(crate) fn ready(elector: &Elector) {
     if !starts_writer() {
         return;
     }
     tell(&[NotifyState::Ready, NotifyState::Status("takes part; no leader is known yet")]);
-    // They have handles of the election, which does not keep it open: its supervisor closes it.
+    // These tasks have handles of the elector, which do not keep it open: its supervisor closes it.
     tokio::spawn(tell_status(elector.clone()));
     if let Some(interval) = sd_notify::watchdog_enabled() {
         tokio::spawn(keep_watchdog(elector.clone(), interval));
     }
 }
 
-/// This process ends in order.
+/// Reports that this process ends in order.
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
@@ -38,10 +37,10 @@ pub(crate) fn finish() {
     }
 }
 
-/// Nothing where there is no systemd, or the system has no thread for it.
+/// The writer; `None` if there is no systemd, or the system has no thread for it.
 static WRITER: OnceLock<Option<LineWriter>> = OnceLock::new();
 
-/// Starts the thread that waits for systemd, whose queue may be full, so that no other thread does.
+/// Starts the thread that writes to systemd, so that no other thread waits when systemd's queue is full.
 fn starts_writer() -> bool {
     let start = || {
         std::env::var_os("NOTIFY_SOCKET")?;
@@ -65,8 +64,8 @@ fn send(state: &[u8]) {
     }
 }
 
-/// Sends a notification to the socket in `NOTIFY_SOCKET`: a path, or, after an `@`, an abstract name, which
-/// the library takes for a path.
+/// Sends a notification to the socket in `NOTIFY_SOCKET`: a path or, after an `@`, an abstract name. The library would
+/// take an abstract name for a path.
 fn send_to_manager(state: &str) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -106,8 +105,8 @@ async fn tell_status(elector: Elector) {
     }
 }
 
-/// Asks the election for its status twice in each interval. Where it does not answer, systemd is not notified,
-/// and ends this process when its interval has passed; the guardian then ends the job.
+/// Requests the election's status twice in each interval. If it does not answer, systemd is not notified, and ends this
+/// process when the interval is over; the guardian then ends the job.
 async fn keep_watchdog(elector: Elector, interval: Duration) {
     let half = interval / 2;
     loop {

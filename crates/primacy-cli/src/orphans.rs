@@ -16,23 +16,23 @@ use tokio::time::sleep;
 use crate::cgroup::Cgroup;
 use crate::process_tree::{end_descendants, ended_children, kill_descendants, take_end};
 
-/// The pause before each look for children that have ended.
+/// The pause before each check for children that have ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// The number of looks after which a child is reaped here.
+/// The number of checks after which an ended child is reaped here.
 const LOOKS: u32 = 3;
 
-/// Reaps children that no other part of this process waits for, without end. A part of this process that
-/// waits for a child of its own, such as the program that a kubeconfig names, reaps it at once, and would
-/// miss one that was reaped here. Code that waits for a child by a descriptor of it leaves the reaping to
-/// this.
+/// Reaps, without end, children that no other part of this process waits for. Other parts wait for children of their
+/// own, such as the program that a kubeconfig names. They reap them at once, and would miss a child that was reaped
+/// here; so a child is reaped only after several checks. Code that waits for a child by its pidfd leaves the reaping to
+/// this task.
 ///
 /// # Errors
 /// If the system does not let this process listen to `SIGCHLD`.
 pub(crate) fn reap_for_ever() -> io::Result<()> {
     let mut child_ended = signal(SignalKind::child())?;
     tokio::spawn(async move {
-        // The number of times that each was seen. One look follows another by a timer, so that all others have
-        // run meanwhile.
+        // The number of checks in which each child was found. A timer separates the checks, so that all other tasks
+        // have run in between.
         let mut seen: HashMap<Pid, u32> = HashMap::new();
         loop {
             sleep(LOOK).await;
@@ -53,8 +53,8 @@ pub(crate) fn reap_for_ever() -> io::Result<()> {
     Ok(())
 }
 
-/// A thread that kills or ends all descendants when ordered to. It is there before it is needed: where the
-/// system has no process left, it has no thread either.
+/// A thread that kills or ends all descendants on command. It is started before it is needed, since a system without a
+/// free process has no free thread either.
 #[derive(Debug)]
 pub(crate) struct Ender {
     orders: Sender<(Order, oneshot::Sender<()>)>,
@@ -72,15 +72,15 @@ impl Ender {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the system has none.
+    /// If the system refuses the thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (orders, received) = channel();
         std::thread::Builder::new().name("end processes".to_owned()).spawn(move || obey(&received))?;
         Ok(Self { orders })
     }
 
-    /// Sends SIGKILL to all descendants and to all in the job's control group. Processes that are started
-    /// meanwhile are not met.
+    /// Sends SIGKILL to all descendants and to all processes in the job's control group. Processes that are started
+    /// meanwhile may be missed.
     pub(crate) async fn kill_all(&self, cgroup: Option<PathBuf>) {
         self.order(Order::Kill(cgroup)).await;
     }
@@ -109,12 +109,12 @@ fn obey(orders: &Receiver<(Order, oneshot::Sender<()>)>) {
             }
             Order::End(cgroup) => end_descendants(None, opened(cgroup).as_ref(), |_, _| {}),
         }
-        // The caller may not wait any more.
+        // The caller may have stopped waiting.
         let _ = done.send(());
     }
 }
 
-/// A group is made anew for each job, so it is opened when it is needed.
+/// Opens the group only when it is needed, since it is made anew for each job.
 fn opened(cgroup: Option<PathBuf>) -> Option<Cgroup> {
     Cgroup::open(&cgroup?).ok()
 }

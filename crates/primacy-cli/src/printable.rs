@@ -1,11 +1,11 @@
-//! Texts from outside, made safe to print: characters that a terminal would obey are shown instead.
+//! Texts from outside, made safe to print: characters that a terminal would act on are shown as escapes.
 
 use std::borrow::Cow;
 
 use primacy::stores::login::without_logins;
 
-/// A text in which control characters, but for tabs and ends of lines, and marks that change the direction of writing are written as
-/// `\u{..}`. Names, reasons and values come from records that others can write.
+/// Returns the text with control characters (except tabs and line ends) and characters that change the text direction
+/// written as `\u{..}`. Names, reasons and values come from records that other programs can write.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
@@ -21,12 +21,14 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same on one line: ends of lines are shown, too. What comes from outside cannot begin a line that looks like one of Primacy's.
+/// Returns the same on one line, with line ends shown as escapes, so that text from outside cannot start a line that
+/// looks like Primacy's.
 pub(crate) fn one_line(text: &str) -> String {
     printable(text).replace('\n', "\\n")
 }
 
-/// The same of a text that may have lines of its own: all but the first are indented, so that none of them looks like a message.
+/// Returns the same for a text of several lines: all but the first are indented, so that none of them looks like a
+/// message.
 pub(crate) fn indented(text: &str) -> String {
     let shown = printable(text);
     let mut lines = shown.split('\n');
@@ -37,8 +39,8 @@ pub(crate) fn indented(text: &str) -> String {
     })
 }
 
-/// Returns a line of JSON in which the same letters are written as JSON's escapes, and whose texts are without
-/// logins.
+/// Returns a line of JSON in which these characters are written as JSON's escapes, with the logins removed from its
+/// texts.
 pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
     if !line.contains(['@', '/']) && !line.contains(is_obeyed) {
         return Cow::Borrowed(line);
@@ -62,7 +64,7 @@ pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The parts of a line of JSON between its quotes; every second one is a text.
+/// Splits a line of JSON at its quotes; every second part is the content of a string.
 fn split_at_quotes(line: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     line.split(move |letter| {

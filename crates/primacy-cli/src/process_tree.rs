@@ -1,8 +1,8 @@
-//! The processes below this one: finding them, ending them, and knowing that none is left.
+//! The descendants of this process: finding them, ending them, and making sure that none is left.
 //!
-//! A child subreaper is handed every descendant whose own parent has ended, so a process that left its group,
-//! its session or its parent is still below it. "No child to wait for" is therefore the proof that nothing is
-//! left, and the only one that is trusted here; the process table merely lists the processes to signal.
+//! A child subreaper is handed every descendant whose own parent has ended, so a process that has left its group, its
+//! session or its parent is still a descendant. "No child to wait for" is therefore the proof that none is left, and
+//! the only one that is trusted here; the process table is used only to find the processes to signal.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -32,7 +32,7 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// Whether a process has children, those that have ended and were not reaped included.
+/// The result of a check for children, including those that have ended and were not reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Children {
     /// There are some.
@@ -48,13 +48,12 @@ struct Descendant {
     parent: Pid,
 }
 
-/// The time to wait for one of the processes that were asked to end before looking for new ones.
+/// The time to wait for a signalled process to end, before looking for new ones.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-/// The time for which the process table is searched at first, before children that have come meanwhile are
-/// killed.
+/// The time of the first search in the process table, after which new children are killed first.
 const FIRST_SEARCH: Duration = Duration::from_millis(1);
-/// The most processes that are waited for: each takes a descriptor, and to wait for a thousand takes as long as to
-/// kill them.
+/// The most processes that are waited for at a time: each takes a descriptor, and waiting for a thousand takes as long
+/// as killing them.
 const WATCHED_MAX: usize = 32;
 
 /// The most unkillable processes that are named.
@@ -65,7 +64,7 @@ impl Ended {
         status.exit_status().map(Self::Code).or_else(|| status.terminating_signal().map(Self::Signal))
     }
 
-    /// The exit code that a shell gives to such an end.
+    /// Returns the exit code that a shell reports for this end.
     pub(crate) fn exit_code(self) -> u8 {
         let code = match self {
             Self::Code(code) => code,
@@ -92,7 +91,7 @@ pub(crate) fn reap(mut on_end: impl FnMut(Pid, Ended)) {
 
 /// Returns the children that have ended and were not reaped.
 pub(crate) fn ended_children() -> HashSet<Pid> {
-    // Not by the process table, which may hide the processes of other users.
+    // Does not use the process table, which may hide the processes of other users.
     let has_ended = |child| {
         let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         matches!(waitid(WaitId::Pid(child), only_look), Ok(Some(_)))
@@ -100,7 +99,7 @@ pub(crate) fn ended_children() -> HashSet<Pid> {
     children_of(getpid()).into_iter().filter(|&child| has_ended(child)).collect()
 }
 
-/// Takes the end of a child, if it has ended.
+/// Reaps this child, if it has ended.
 pub(crate) fn take_end(child: Pid) {
     let _ = waitpid(Some(child), WaitOptions::NOHANG);
 }
@@ -110,18 +109,18 @@ pub(crate) fn children() -> Children {
     let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     match waitid(WaitId::All, only_look) {
         Err(rustix::io::Errno::CHILD) => Children::None,
-        // Every other answer is no proof that none is left.
+        // Any other answer does not prove that there is none.
         Ok(_) | Err(_) => Children::Left,
     }
 }
 
-/// Ends everything below this process by SIGKILL and returns when nothing is left. No other thread may be
-/// starting processes: they would be ended too, and one that could not be executed would be reaped here.
+/// Ends all descendants by SIGKILL, and returns when none is left. No other thread may be starting processes: they
+/// would be ended too, and a child that could not be executed would be reaped here.
 ///
-/// The control group of the processes, if they have one, is ended first; what has left it is searched for.
+/// The control group of the processes, if they have one, is killed first. Processes that have left it are searched for.
 ///
-/// If `leader` is given, it is a child that was not reaped and leads a process group. That group is ended before the rest:
-/// mostly it is all there is, and then the process table need not be read, which takes longer than all the rest.
+/// `leader`, if given, is a child that was not reaped and leads a process group. That group is killed before the rest:
+/// mostly it has all processes, and then the process table need not be read, which takes longer than everything else.
 pub(crate) fn end_descendants(
     leader: Option<Pid>,
     cgroup: Option<&Cgroup>,
@@ -134,7 +133,7 @@ pub(crate) fn end_descendants(
     };
     kill_cgroup();
     if let Some(leader) = leader {
-        // It may have ended already, as may its group.
+        // The process and its group may have ended already.
         let _ = kill_process_group(leader, Signal::KILL);
         wait_for_one_of(&[leader]);
     }
@@ -149,12 +148,12 @@ pub(crate) fn end_descendants(
         let known = killed.len();
         killed.extend(&ours);
         if killed.len() == known {
-            // Their parents take long to end, so the rest are searched for; only for a while at a time, since each costs
-            // a tenth of it as soon as its parent has ended.
+            // The parents take long to end, so their descendants are searched for. Each search is short, since killing
+            // a descendant directly costs ten times as much as after its parent has ended.
             kill_descendants(clock::now().after(search));
             search = search.times(2);
         }
-        // A child that cannot end must not keep us from its siblings, so this has an end.
+        // A child that cannot end must not keep its siblings alive, so this wait is bounded.
         wait_for_one_of(&ours);
     }
 }
@@ -169,8 +168,8 @@ pub(crate) fn kill_descendants(deadline: Instant) {
     walk(own, kill, |_| go_on_until(deadline));
 }
 
-/// Returns the number of descendants, and the time that it takes to find them and to make sure of each, as killing
-/// them does. Stops at `deadline`.
+/// Returns the number of descendants, and the time that it takes to find and verify each, as for killing them. Stops at
+/// `deadline`.
 pub(crate) fn time_to_find_descendants(deadline: Instant) -> (usize, Duration) {
     let (began, own, mut count) = (clock::now(), getpid(), 0);
     let make_sure = |descendant: &Descendant| {
@@ -181,26 +180,27 @@ pub(crate) fn time_to_find_descendants(deadline: Instant) -> (usize, Duration) {
     (count, clock::now().since(began))
 }
 
-/// Sends SIGKILL to the children of this process, in a microsecond each: the number of a child stays taken until it is
-/// reaped, so nothing needs to be looked up. What a child that ends has started is handed to this process next.
+/// Sends SIGKILL to the children of this process, in a microsecond each: a child's number stays taken until the child
+/// is reaped, so it need not be verified. The children of an ended child are handed to this process next.
 fn kill_children() -> Vec<Pid> {
     let ours = children_of(getpid());
     for &child in &ours {
-        // It may have ended, or have changed its user.
+        // The child may have ended, or have changed its user.
         let _ = kill_process(child, Signal::KILL);
     }
     ours
 }
 
-/// Sends these signals, in order, to every descendant that is `wanted`, until `deadline`.
+/// Sends these signals, in order, to every descendant that `wanted` selects, until `deadline`.
 pub(crate) fn signal_descendants(signals: &[Signal], deadline: Instant, wanted: impl Fn(Pid) -> bool) {
     let own = getpid();
-    // Only when its children are known: if it ends at once, they are handed to this process, whose children were listed.
+    // A process is signalled only after its children were listed: if it ends at once, they are handed to this process,
+    // whose children were listed before.
     let signal = |descendant: &Descendant| {
         if wanted(descendant.pid) {
             for &signal in signals {
-                // A process that has ended meanwhile needs no signal; one that may not be signalled has changed its
-                // user, and the wait for the last child goes on, which is the truth.
+                // A process that has ended needs no signal. A process that may not be signalled has changed its user;
+                // the wait for the last child then goes on, as it must.
                 let _ = descendant.signal(own, signal);
             }
         }
@@ -213,18 +213,17 @@ fn go_on_until(deadline: Instant) -> ControlFlow<()> {
     if clock::now() < deadline { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-/// Returns the children of a process, and their descendants.
+/// Returns all descendants of a process.
 pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
     let mut found = Vec::new();
     walk(root, |descendant| found.push(descendant.pid), |_| ControlFlow::Continue(()));
     found.into_iter()
 }
 
-/// Describes the processes that are left below this one after all were killed, for people; `None` if there are
-/// none.
+/// Describes the processes that are left below `root` after all were killed, for people; `None` if there are none.
 pub(crate) fn survivors(root: Pid) -> Option<String> {
     let state = |pid: Pid| match state(pid) {
-        // The mount option `hidepid` hides the processes of other users, which may not be signalled either.
+        // The mount option `hidepid` hides the processes of other users. Such a process cannot be signalled, either.
         None => {
             (test_kill_process(pid) == Err(rustix::io::Errno::PERM)).then(|| "of another user".to_owned())
         }
@@ -242,39 +241,40 @@ pub(crate) fn survivors(root: Pid) -> Option<String> {
 impl Descendant {
     fn signal(&self, own: Pid, signal: Signal) -> rustix::io::Result<()> {
         if self.parent == own {
-            // Our own child cannot be mistaken: its number stays taken until we reap it.
+            // A child of this process cannot be confused with another process: its number stays taken until it is
+            // reaped.
             return kill_process(self.pid, signal);
         }
-        // Otherwise it ended, and its number was given away.
+        // If `open` returns `None`, the process has ended, and its number was reused.
         self.open(own)?.map_or(Ok(()), |pidfd| pidfd_send_signal(pidfd, signal))
     }
 
     fn open(&self, own: Pid) -> rustix::io::Result<Option<OwnedFd>> {
         let pidfd = pidfd_open(self.pid, PidfdFlags::empty())?;
-        // Its parent may have ended meanwhile; then it is our own child, and so is any process that has got its
-        // number since.
+        // If its parent has ended meanwhile, it is now a child of this process; so is any process that got its number
+        // since.
         let is_it = parent_of(self.pid).is_some_and(|parent| parent == self.parent || parent == own);
         Ok(is_it.then_some(pidfd))
     }
 }
 
-/// Waits until one of the first of these children has ended, or a moment.
+/// Waits until one of the first of these children has ended, for [`LOOK_AGAIN`] at the most.
 fn wait_for_one_of(children: &[Pid]) {
     let watched = children.iter().take(WATCHED_MAX);
     let pidfds: Vec<OwnedFd> = watched.filter_map(|&pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
     let mut polled: Vec<PollFd<'_>> = pidfds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    // Interrupted or timed out: the caller looks again in every case.
+    // If this was interrupted or timed out, the caller checks again anyway.
     let _ = poll(&mut polled, Some(&LOOK_AGAIN));
 }
 
-/// Visits all descendants, those nearest to the root first: `on_seen` as soon as one is seen, and `on_listed` when its
-/// children were seen, until that breaks off.
+/// Visits all descendants, those nearest to the root first: calls `on_seen` when a process is found, and `on_listed`
+/// when its children were found, until that breaks off.
 fn walk(
     root: Pid,
     mut on_seen: impl FnMut(&Descendant),
     mut on_listed: impl FnMut(&Descendant) -> ControlFlow<()>,
 ) {
-    // The table is read while it changes, so the same process may be seen twice.
+    // The table changes while it is read, so the same process may be found twice.
     let (mut seen, mut unlisted) = (HashSet::new(), VecDeque::new());
     let mut list = |parent, unlisted: &mut VecDeque<Descendant>| {
         for pid in children_of(parent).into_iter().filter(|&pid| seen.insert(pid)) {
@@ -292,7 +292,7 @@ fn walk(
     }
 }
 
-/// The children of all threads of a process, as far as the process table shows them at this moment.
+/// Returns the children of all threads of a process, as the process table shows them at this moment.
 fn children_of(parent: Pid) -> Vec<Pid> {
     let mut children = Vec::new();
     for thread in threads(parent) {
@@ -312,7 +312,7 @@ fn children_by_scan(parent: Pid) -> Vec<Pid> {
     all_processes().filter(|&pid| parent_of(pid) == Some(parent)).collect()
 }
 
-/// Every process in the table.
+/// Returns every process in the table.
 pub(crate) fn all_processes() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| parse_pid(entry.file_name().to_str()?))
@@ -322,21 +322,22 @@ fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 
-/// The parent of a process, if it is there.
+/// Returns the parent of a process, if the process exists.
 pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     parse_pid(&stat_field(pid, 4)?)
 }
 
-/// When a process was started, in the kernel's ticks since the boot: with its number, this names one process.
+/// Returns the start time of a process, in the kernel's ticks since the boot. The number and the start time together
+/// identify one process.
 pub(crate) fn started_at(pid: Pid) -> Option<u64> {
-    // A process that has ended and was not reaped is still in the table, and is no process any more.
+    // A process that has ended and was not reaped is still in the table, but does not count.
     if is_over(&state(pid)?) {
         return None;
     }
     stat_field(pid, 22)?.parse().ok()
 }
 
-/// The value of a variable in the environment of a process, as it was started or has written over it.
+/// Returns the value of a variable in the environment of a process, as it was at the start or was overwritten since.
 pub(crate) fn variable(pid: Pid, name: &str) -> Option<String> {
     let value = |thread: &Path| {
         let environment = fs::read(thread.join("environ")).ok()?;
@@ -345,24 +346,24 @@ pub(crate) fn variable(pid: Pid, name: &str) -> Option<String> {
             variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
         String::from_utf8(value.to_owned()).ok()
     };
-    // All threads have the same, and a thread that has ended has none.
+    // All threads have the same environment, and a thread that has ended has none.
     value(&process(pid)).or_else(|| threads(pid).find_map(|thread| value(&thread)))
 }
 
-/// Returns whether a process that was stopped by a signal has done so, or is none any more.
+/// Returns whether a process that was sent a stop signal is stopped, or has ended.
 pub(crate) fn stands(pid: Pid) -> bool {
     state(pid).is_none_or(|state| matches!(state.as_str(), "T" | "t") || is_over(&state))
 }
 
-/// The state of a process: that of a thread that has not ended. The first thread may end before the others, and the process is shown
-/// as a zombie from then on.
+/// Returns the state of a process, from a thread that has not ended. The first thread may end before the others, and
+/// the process is shown as a zombie from then on.
 fn state(pid: Pid) -> Option<String> {
     let first = stat_field(pid, 3)?;
     let others = is_over(&first).then(|| threads(pid).filter_map(|thread| stat_field_in(&thread, 3)));
     others.into_iter().flatten().find(|state| !is_over(state)).or(Some(first))
 }
 
-/// Returns whether this is the state of what has ended: a zombie, or dead.
+/// Returns whether this is the state of an ended process: a zombie, or dead.
 fn is_over(state: &str) -> bool {
     matches!(state, "Z" | "X")
 }
@@ -375,14 +376,14 @@ fn threads(pid: Pid) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(process(pid).join("task")).into_iter().flatten().flatten().map(|thread| thread.path())
 }
 
-/// A field of `/proc/PID/stat`, numbered as in proc(5); from the third on.
+/// Returns a field of `/proc/PID/stat`, numbered as in proc(5), from the third on.
 fn stat_field(pid: Pid, number: usize) -> Option<String> {
     stat_field_in(&process(pid), number)
 }
 
 fn stat_field_in(directory: &Path, number: usize) -> Option<String> {
     let stat = fs::read_to_string(directory.join("stat")).ok()?;
-    // The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
+    // The second field is the program's name in parentheses, which may itself contain blanks and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(number.checked_sub(3)?).map(str::to_owned)
 }
@@ -392,8 +393,8 @@ pub(crate) mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// A child of a test that is its own program already, and that ends with the test however that ends: what it leaves
-    /// behind would keep the output of all tests open.
+    /// A child process of a test that already runs its own program. It ends with the test, even if that panics: a
+    /// remaining process would keep the output of all tests open.
     #[derive(Debug)]
     pub(crate) struct TestChild(pub(crate) Child);
 
@@ -401,7 +402,7 @@ pub(crate) mod tests {
         pub(crate) fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
             let mut command = Command::new(program);
             let child = Self(command.args(arguments).envs(variables.iter().copied()).spawn().unwrap());
-            // The kernel lets go of the parent a moment before the child has its own program, and then its variables.
+            // The kernel resumes the parent a moment before the child has its own program and variables.
             let own = fs::read_link("/proc/self/exe").unwrap();
             let entry = |name| format!("/proc/{}/{name}", child.pid().as_raw_nonzero());
             let is_itself = || {
@@ -419,7 +420,7 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn end(&mut self) {
-            // It may have ended already.
+            // The child may have ended already.
             let _ = self.0.kill().and_then(|()| self.0.wait());
         }
     }

@@ -11,7 +11,7 @@ use tracing::{debug, info};
 /// The interval at which a node checks whether it leads and another quota is in force.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Sets this quota, in bytes, whenever the node `me` leads and another one is in force, until the node has ended.
+/// Sets this quota, in bytes, whenever the node `me` leads and another quota is in force, until the node has ended.
 pub(crate) async fn keep(map: Map, me: NodeId, quota: u64) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -22,7 +22,7 @@ pub(crate) async fn keep(map: Map, me: NodeId, quota: u64) {
         if !leads || limits.quota == quota {
             continue;
         }
-        // The rest stays as a program may have set it.
+        // Leaves the other limits as a program may have set them.
         match map.write(Command::Limit(Limits { quota, ..limits })).await {
             Ok(Outcome { result: Ok(_), .. }) => {
                 info!(before = limits.quota, quota, "the quota of the map is set");

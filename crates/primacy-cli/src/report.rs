@@ -1,5 +1,5 @@
-//! Events that `primacy run` and `primacy node` report while they run: lines for people, or JSON objects for
-//! programs, on standard error, for standard output is the job's.
+//! Events that `primacy run` and `primacy node` report while they run: lines for people, or JSON objects for programs.
+//! They go to standard error, since standard output is the job's.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
@@ -18,7 +18,7 @@ use crate::process_tree::Ended;
 /// The number of a leadership, as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Lead {
-    /// The fencing token, which resources check; nothing in an advisory election.
+    /// The fencing token, which resources check; `None` in an advisory election.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
     /// The number of the leadership.
@@ -54,7 +54,8 @@ impl std::fmt::Display for Lead {
 pub(crate) enum Event {
     /// The guardian runs.
     Guardian { pid: i32 },
-    /// The control group that all is started in; or why there is none, and processes are searched for.
+    /// The control group in which all processes are started; or the reason why there is none, and processes are
+    /// searched for.
     Cgroup {
         #[serde(skip_serializing_if = "Option::is_none")]
         dir: Option<PathBuf>,
@@ -69,7 +70,7 @@ pub(crate) enum Event {
     Elected {
         #[serde(flatten)]
         lead: Lead,
-        /// Nothing where it has no end of itself.
+        /// `None` if the leadership does not expire.
         #[serde(skip_serializing_if = "Option::is_none")]
         valid_for_ms: Option<f64>,
         /// The evidence for which it campaigned, among peers.
@@ -99,7 +100,7 @@ pub(crate) enum Event {
         #[serde(flatten)]
         lead: Lead,
     },
-    /// Something of the job has not ended though it was killed, and the lead is kept until it has.
+    /// A process of the job has not ended though it was killed, and the lead is kept until it has.
     StillLeading {
         #[serde(flatten)]
         lead: Lead,
@@ -118,15 +119,15 @@ pub(crate) enum Event {
         hook: &'static str,
         ended: Ended,
     },
-    /// The stop command has failed: the lead is kept, and the command is run again after so long.
+    /// The stop command has failed: the lead is kept, and the command is run again after this time.
     StopFailed {
         #[serde(flatten)]
         lead: Lead,
         failures: u32,
         retry_ms: u64,
     },
-    /// The stop command has not succeeded and is not run again, because a second signal came: the lead is
-    /// kept for so long at the most, as if this node had died in silence.
+    /// The stop command has not succeeded and is not run again, because a second signal came: the lead is kept for this
+    /// time at the most, as long as other nodes would wait if this node had died in silence.
     StopGivenUp {
         #[serde(flatten)]
         lead: Lead,
@@ -145,15 +146,15 @@ pub(crate) enum Event {
         lead: Lead,
         reason: String,
     },
-    /// Nothing is run before this time has passed, because the job ended too soon or could not be started,
-    /// the hook before it failed, or there is no guardian.
+    /// Nothing is started for this time, because the job ended too soon or could not be started, or the hook before it
+    /// failed, or there is no guardian.
     Backoff { ms: u64 },
-    /// Another leader, or none, as far as this node knows.
+    /// Another node leads, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
     /// An operator sent a request over the control socket. Reported before it is checked whether it can be done.
     Asked {
         what: &'static str,
-        /// Which node, where it is about one.
+        /// The node that the request is about, if there is one.
         #[serde(skip_serializing_if = "Option::is_none")]
         to: Option<String>,
         /// The number of the operator's user.
@@ -163,7 +164,7 @@ pub(crate) enum Event {
     Violation { violation: String },
     /// Metrics are served.
     Serving { metrics: String },
-    /// Clients are answered here.
+    /// The etcd API is served at this address.
     #[cfg(feature = "etcd")]
     ServingClients { address: String },
 
@@ -171,11 +172,11 @@ pub(crate) enum Event {
     CheckFailed { misses: u32, reason: String },
     /// This node became fit to lead, or unfit.
     Health { healthy: bool },
-    /// Something to know.
+    /// A warning.
     Warning { message: String },
     /// An error of the program itself, which ends it.
     Panic { message: String },
-    /// Standard error was full, and so many lines that belong here were not written.
+    /// Standard error was full, and this number of lines was not written.
     Dropped { lines: u64 },
     /// The end of this process.
     Ended {
@@ -186,21 +187,21 @@ pub(crate) enum Event {
     },
 }
 
-/// Writes events, in order. It never waits for their reader: a terminal that was stopped must not cost the lead.
+/// A writer of events, in order. It never waits for their reader: a stopped terminal must not cost the lead.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     form: Form,
     writer: LineWriter,
 }
 
-/// The form of lines that events become.
+/// The format of the lines.
 #[derive(Clone, Debug)]
 struct Form {
     json: bool,
     node: Arc<str>,
 }
 
-/// The writer of log lines: they go the same way as events, and for the same reason.
+/// The writer of log lines: they take the same way as events, so that they never wait for the reader either.
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
     writer: LineWriter,
@@ -225,7 +226,7 @@ impl std::io::Write for LogWriter {
 }
 
 impl Reporter {
-    /// Reports for `node`.
+    /// Creates a reporter for `node`.
     pub(crate) fn new(json: bool, node: &str) -> std::io::Result<Self> {
         let form = Form { json, node: node.into() };
         let told = form.clone();
@@ -234,7 +235,7 @@ impl Reporter {
         Ok(Self { form, writer })
     }
 
-    /// A line of the log as an object like those of the events.
+    /// Formats a line of the log as an object like those of the events.
     pub(crate) fn log_line(&self, log: serde_json::Map<String, serde_json::Value>) -> String {
         #[derive(Serialize)]
         struct Log {
@@ -245,24 +246,24 @@ impl Reporter {
         self.form.json_line(&Log { event: "log", log })
     }
 
-    /// Returns true if everything is written in JSON.
+    /// Returns whether all lines are written as JSON.
     pub(crate) const fn is_json(&self) -> bool {
         self.form.json
     }
 
-    /// For log lines.
+    /// Returns the writer of log lines.
     pub(crate) fn log_writer(&self) -> LogWriter {
         LogWriter { writer: self.writer.clone(), json: self.form.json }
     }
 
-    /// Tells of an event.
+    /// Reports an event.
     pub(crate) fn tell(&self, event: &Event) {
         if let Some(line) = self.form.line(event) {
             self.writer.put(line);
         }
     }
 
-    /// Reports a panic, and gives its reader a moment.
+    /// Reports a panic, and waits a moment for its reader.
     pub(crate) fn tell_of_panic(&self, panic: &PanicHookInfo<'_>) {
         let mut message = panic.to_string();
         let backtrace = Backtrace::capture();
@@ -273,14 +274,14 @@ impl Reporter {
         self.finish();
     }
 
-    /// Gives the reader of the last events a moment, at the end of the program.
+    /// Waits a moment for the reader of the last events, at the end of the program.
     pub(crate) fn finish(&self) {
         self.writer.finish(LAST_LINES_TIME);
     }
 }
 
 impl Form {
-    /// Returns the line, if the event is of interest to its reader.
+    /// Formats the event; `None` if it is not shown in this format.
     fn line(&self, event: &Event) -> Option<String> {
         if self.json {
             return Some(self.json_line(event));
@@ -315,7 +316,7 @@ impl Form {
     }
 }
 
-/// The line for people, if it is of interest to them.
+/// Formats the event for people; `None` if it is not shown to them.
 fn text(event: &Event, node: &str) -> Option<String> {
     Some(match event {
         Event::Guardian { .. }

@@ -7,12 +7,11 @@ use primacy::core::Duration as CoreDuration;
 
 use crate::report::{Event, Reporter};
 
-/// The interval at which the clock is read. A shorter pause than this cannot cost a lead that has a sensible
-/// margin.
+/// The interval at which the clock is read. With a sensible kill margin, a shorter pause than this cannot cost the
+/// lead.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Warns whenever this process was kept waiting for longer than ever before and for more than `bearable`; never
-/// returns.
+/// Warns whenever this process was delayed for longer than ever before and for more than `bearable`; never returns.
 pub(crate) async fn watch(bearable: CoreDuration, lease: CoreDuration, reporter: Reporter) {
     let mut worst = bearable;
     loop {

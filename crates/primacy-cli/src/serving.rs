@@ -1,4 +1,4 @@
-//! The etcd API of a node: clients of etcd are answered on threads of their own.
+//! The etcd API of a node, served on threads of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,16 @@ use crate::report::{Event, Reporter};
 /// The most threads that answer clients.
 const THREADS_MAX: usize = 4;
 
-/// The pause before a node tries again to catch up with the others.
+/// The pause before a node retries to catch up with the other nodes.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(100);
 
-/// The interval at which the files of TLS are checked beside each handshake, as between nodes.
+/// The interval at which the TLS files are read again, besides at each handshake, as between nodes.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 
 /// The descriptors that a node keeps for itself: its log, its peers, its job, and its control socket.
 const DESCRIPTORS_KEPT: u64 = 256;
 
-/// Returns the most connections of clients, so that they leave the node the descriptors that it needs for
-/// itself.
+/// Returns the most connections of clients, so that the node keeps the descriptors that it needs for itself.
 fn connections() -> usize {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(most.saturating_sub(DESCRIPTORS_KEPT).max(most / 2)).unwrap_or(usize::MAX)
@@ -40,7 +39,7 @@ pub(crate) struct Checked {
     whereabouts: Whereabouts,
 }
 
-/// The threads of an etcd API. Dropping it closes it.
+/// The threads of an etcd API. Dropping this closes the API.
 #[derive(Debug)]
 pub(crate) struct Serves {
     runtime: Option<tokio::runtime::Runtime>,
@@ -48,7 +47,7 @@ pub(crate) struct Serves {
 }
 
 impl Serves {
-    /// Its metrics, for a registry.
+    /// Returns the API's metrics, for a registry.
     pub(crate) fn figures(&self) -> Box<EtcdApiFigures> {
         Box::new(self.figures.clone())
     }
@@ -62,7 +61,7 @@ impl Drop for Serves {
     }
 }
 
-/// Takes the address, and reads the files.
+/// Binds the address, and reads the files.
 pub(crate) fn check(entry: &Entry) -> Result<Option<Checked>, Failure> {
     let serving = &entry.serving;
     let Some(address) = serving.etcd_api else { return Ok(None) };
@@ -122,8 +121,8 @@ impl Checked {
         };
         let figures = etcd_api.figures(elector.election(), node.as_str());
         runtime.spawn(async move {
-            // A node that has just started knows nothing new. No client is to watch or read what has long been
-            // different.
+            // A node that has just started may have an old state. No client may watch or read values that have long
+            // changed.
             while let Err(error) = map.catch_up().await {
                 match error {
                     MapError::Closed => return,
@@ -140,7 +139,7 @@ impl Checked {
     }
 }
 
-/// Has the files read when they have changed, also where no client comes for long: errors in them are
+/// Reads the files again when they have changed, even if no client connects for long, so that errors in them are
 /// reported early.
 async fn look_at_files(tls: Arc<ServerTls>) {
     loop {

@@ -1,4 +1,4 @@
-//! The signals that end `primacy`, and those that it passes on.
+//! The signals that end `primacy`, and the signals that it passes on.
 
 use std::fs;
 use std::future::poll_fn;
@@ -10,8 +10,8 @@ use std::task::Poll;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM, and SIGINT and SIGHUP if they were not ignored when this process was started: `nohup` and shells that start something in
-/// the background mean it.
+/// SIGTERM; and SIGINT and SIGHUP unless they were ignored when this process was started, as `nohup` and shells do for
+/// background processes.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Option<Signal>,
@@ -20,7 +20,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts to listen.
     pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored_signals();
         let listen = |number: i32| {
@@ -30,7 +30,7 @@ impl Signals {
         Ok(Self { terminate: listen(SIGTERM)?, interrupt: listen(SIGINT)?, hang_up: listen(SIGHUP)? })
     }
 
-    /// The number of the next one. May be cancelled.
+    /// Waits for the next signal, and returns its number. May be cancelled.
     pub(crate) async fn next(&mut self) -> i32 {
         tokio::select! {
             () = received(&mut self.terminate) => SIGTERM,
@@ -40,12 +40,12 @@ impl Signals {
     }
 }
 
-/// The signals that a command which is run in place of this process is sent as well.
+/// The signals that a command running in place of this process gets as well.
 #[derive(Debug)]
 pub(crate) struct PassedOn(Vec<(i32, Signal)>);
 
 impl PassedOn {
-    /// Listens from now on, to all but those that were ignored when this process was started.
+    /// Starts to listen to all but the signals that were ignored when this process was started.
     pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored_signals();
         let numbers = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM].into_iter();
@@ -56,7 +56,7 @@ impl PassedOn {
             .map(Self)
     }
 
-    /// The number of the next one. May be cancelled.
+    /// Waits for the next signal, and returns its number. May be cancelled.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|context| {
             let mut ready =
@@ -70,9 +70,9 @@ impl PassedOn {
     }
 }
 
-/// Makes the signals harmless that are meant to end processes: `killall primacy` asks the node to end in order, and
-/// for that the helpers that supervise its processes must go on. Handlers, other than ignored signals, are not passed
-/// on to these.
+/// Handles the signals that would end this process, without effect: `killall primacy` asks the node to end in order,
+/// and for that its helper processes must go on. Unlike ignored signals, handlers are not inherited by the processes
+/// that the helpers start.
 pub(crate) fn outlive() -> io::Result<()> {
     let unread = Arc::new(AtomicBool::new(false));
     for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
@@ -81,7 +81,8 @@ pub(crate) fn outlive() -> io::Result<()> {
     Ok(())
 }
 
-/// Hears all signals again, where a careless parent has left some blocked: a node that does not hear SIGTERM cannot end in order.
+/// Unblocks all signals, since a careless parent may have left some blocked: a node that does not receive SIGTERM
+/// cannot end in order.
 pub(crate) fn unblock_all() {
     // SAFETY: the set is initialised by the call that empties it, and outlives the one that reads it.
     #[allow(unsafe_code)] // No safe wrapper of these is among the dependencies.
@@ -92,12 +93,11 @@ pub(crate) fn unblock_all() {
     }
 }
 
-/// Makes a write beyond the limit of a file's length (`ulimit -f`) an error like that of a full disk. By
-/// itself the kernel ends the process, without a message. As a handler it is not passed on to the processes
-/// that this one starts.
+/// Turns a write beyond the limit of a file's length (`ulimit -f`) into an error like that of a full disk. By default
+/// the kernel ends the process, without a message. A handler is not inherited by the processes that this one starts.
 pub(crate) fn take_file_limit_as_error() {
     if ignored_signals() & (1_u64 << (SIGXFSZ - 1)) == 0 {
-        // It fails where the system has no memory, and then nothing is worse than without it.
+        // This fails if the system has no memory. Then the default stays.
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
 }
@@ -109,7 +109,7 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// The signals that this process ignores, as a mask; the kernel reports it only there.
+/// Returns the signals that this process ignores, as a mask. The kernel reports them only in this file.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

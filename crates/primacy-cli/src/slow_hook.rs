@@ -1,41 +1,40 @@
 //! The time that the hook `--on-elected` may take.
 //!
-//! While the hook runs, its node leads, the command is not started, and no other node can start it. So a hook
-//! that hangs is reported after one lease, and again each time that it has run twice as long; and the lead is
-//! given up when the hook has not ended within 90 s, as long as systemd lets a unit start, or ten leases
-//! where these are longer.
+//! While the hook runs, its node leads, the command is not started, and no other node can start it. So a hook that
+//! hangs is reported after one lease, and again each time that its running time has doubled. The lead is given up when
+//! the hook has not ended within 90 s (as long as systemd lets a unit start), or within ten leases if these are longer.
 
 use primacy::core::{Duration, Instant};
 
-/// The time that the hook may run, if ten leases are no longer.
+/// The longest time that the hook may run, unless ten leases are longer.
 const TIME_MAX: Duration = Duration::from_secs(90);
 const LEASES_MAX: u64 = 10;
 
-/// A hook that runs, and the reports of it.
+/// A running hook, and the times of its reports.
 #[derive(Debug)]
 pub(crate) struct SlowHook {
     began: Instant,
     time_max: Duration,
-    /// The running time at which it is reported next.
+    /// The running time at which the hook is reported next.
     told_after: Duration,
 }
 
-/// The state of a hook that has not ended by the time at which it is due.
+/// The state of a hook that has not ended by its due time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// It may go on.
+    /// The hook may go on; the text is a warning.
     Slow(String),
-    /// It has had all its time.
+    /// The hook's time is over; the text is the reason.
     TooLate(String),
 }
 
 impl SlowHook {
-    /// A hook that begins now, of a node with this lease.
+    /// Creates the state for a hook that begins now, on a node with this lease.
     pub(crate) fn begins(now: Instant, lease: Duration) -> Self {
         Self { began: now, time_max: time_max(lease), told_after: lease }
     }
 
-    /// Returns the time of the next report if it has not ended before.
+    /// Returns the time of the next report, if the hook has not ended before.
     pub(crate) fn due(&self) -> Instant {
         self.began.after(self.told_after.min(self.time_max))
     }
@@ -64,7 +63,7 @@ impl SlowHook {
 }
 
 fn time_max(lease: Duration) -> Duration {
-    // Tests do not wait so long; a release build takes no other time.
+    // Tests do not wait so long; a release build ignores this variable.
     let of_test = std::env::var("PRIMACY_TEST_HOOK_MS").ok().filter(|_| cfg!(debug_assertions));
     of_test
         .and_then(|text| text.parse().ok())
@@ -75,8 +74,7 @@ fn time_max(lease: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// Returns the times at which a hook that does not end is reported, each with whether that is the end of
-    /// its time.
+    /// Returns the times at which a hook that does not end is reported, each with whether its time is over.
     fn told(lease: Duration) -> Vec<(u64, bool)> {
         let began = Instant::from_nanos(7);
         let mut hook = SlowHook::begins(began, lease);

@@ -1,10 +1,9 @@
-//! Errors of starting a process: the passing ones, and those that stay until an operator acts.
+//! The errors of starting a process: those that may pass, and those that stay until an operator acts.
 
 use rustix::io::Errno;
 
-/// The errors that stay: they are about the file, its interpreter or its arguments. Every other error is
-/// about a shortage of the machine at the moment (processes, descriptors, memory, a disk that answers) and
-/// passes.
+/// The lasting errors: they concern the file, its interpreter or its arguments. Every other error is a temporary
+/// shortage of the machine (processes, descriptors, memory, a disk that answers).
 const LASTING: &[Errno] = &[
     Errno::NOENT,       // No such file, or its interpreter is missing.
     Errno::NOTDIR,      // A part of its path is no directory.
@@ -20,9 +19,9 @@ const LASTING: &[Errno] = &[
     Errno::NOSYS,       // The kernel lacks what is asked.
 ];
 
-/// Returns whether it may go away by itself: the same start may succeed later.
+/// Returns whether the error may pass by itself, so that the same start may succeed later.
 pub(crate) fn passes(errno: i32) -> bool {
-    // Without a number it comes from the standard library, which refuses a NUL within a word, for example.
+    // An error without a number comes from the standard library, for example for a NUL within a word.
     errno > 0 && !LASTING.iter().any(|lasting| lasting.raw_os_error() == errno)
 }
 

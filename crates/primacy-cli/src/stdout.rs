@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::exit::{Exit, Failure};
 
-/// Writes all of this text.
+/// Writes this text to standard output.
 ///
 /// # Errors
 /// See [`written`].
@@ -15,10 +15,10 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
-/// Turns the result of writing to standard output into that of the verb.
+/// Converts the result of writing to standard output into that of the verb.
 ///
 /// # Errors
-/// [`Exit::Signal`] of SIGPIPE, and without a message, if its reader is gone; else [`Exit::Failed`].
+/// [`Exit::Signal`] of SIGPIPE, without a message, if the reader is gone; else [`Exit::Failed`].
 pub(crate) fn written<T>(result: io::Result<T>) -> Result<T, Failure> {
     result.map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {

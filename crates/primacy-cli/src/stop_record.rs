@@ -1,6 +1,6 @@
-//! The record of a stop command that is to be run at the end of a lead, in the state directory. It is there from before the job is
-//! started until the command has succeeded. So where supervisor and guardian are killed together, the next start of the node finds
-//! it, and runs the command before the node campaigns.
+//! The record, in the state directory, of a stop command that is to be run at the end of a lead. It exists from before
+//! the start of the job until the command has succeeded. So if supervisor and guardian are killed together, the next
+//! start of the node finds it, and runs the command before the node campaigns.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
 
-/// The end of the file's name.
+/// The suffix of the file's name.
 pub(crate) const SUFFIX: &str = ".stop-command";
 
 /// A stop command, and the lead that it belongs to.
@@ -22,7 +22,7 @@ pub(crate) struct StopRecord {
     pub(crate) command: String,
     /// The number of the lead.
     pub(crate) term: u64,
-    /// The number is a token, too.
+    /// Whether the number is a fencing token, too.
     pub(crate) fenced: bool,
 }
 
@@ -30,13 +30,12 @@ impl StopRecord {
     /// Reads the record, if there is one.
     ///
     /// # Errors
-    /// [`Exit::State`] if it cannot be read: the work that it is to end may go on.
+    /// [`Exit::State`] if the file cannot be read: the work that its command is to end may go on.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
-        // It is run: so no other user may have written it, also where root uses the directory of another
-        // user.
+        // The command will be run, so no other user may have written it, even if root uses another user's directory.
         let record = match read_in_state_dir(path, 0o022) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // There is no directory that this user may use. Where the node needs it, it is refused for that.
+            // This user may not use the directory. If the node needs it, the node is refused for that elsewhere.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
                     && !is_readable(path.parent()) =>
@@ -55,17 +54,17 @@ impl StopRecord {
         })
     }
 
-    /// Writes it to the disk. Only its owner may read it, for a command may have a secret.
+    /// Writes the record to the disk. Only its owner may read it, since a command may contain a secret.
     ///
     /// # Errors
-    /// The system's, with the file that it is about.
+    /// The error of the system, with the name of the file.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let about = |path: &Path| {
             let path = path.display().to_string();
             move |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"))
         };
         let new = path.with_extension("new");
-        // Not through what has its name: a part that an earlier process has left, or a link.
+        // Removes a file of this name first: an earlier process may have left it, or it may be a link.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(about(&new)(error)),
             Ok(()) | Err(_) => {}
@@ -85,8 +84,8 @@ fn is_readable(dir: Option<&Path>) -> bool {
     dir.is_some_and(|dir| fs::read_dir(dir).is_ok())
 }
 
-/// Removes the record: the command has succeeded, or nothing was started. Where the machine fails before that is on the disk, the
-/// command is run once more.
+/// Removes the record: the command has succeeded, or nothing was started. If the machine fails before the removal is on
+/// the disk, the command is run once more.
 pub(crate) fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }

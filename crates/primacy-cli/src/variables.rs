@@ -1,4 +1,4 @@
-//! The variables of the environment that are this node's, and that the processes which it starts do not get.
+//! The environment variables of this node itself, which the processes that it starts do not inherit.
 
 use std::process::Command;
 
@@ -55,10 +55,10 @@ pub(crate) const SETTINGS: &[&str] = &[
     "PRIMACY_JSON",
 ];
 
-/// The variables by which a process speaks to systemd.
+/// The variables for the communication of a process with systemd.
 const NOTICES: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// Takes them from the environment of a process that is to be started.
+/// Removes them from the environment of a process that is to be started.
 pub(crate) fn take_from(command: &mut Command) {
     for variable in SETTINGS.iter().chain(NOTICES) {
         command.env_remove(variable);

@@ -11,11 +11,11 @@ use super::message::{Answer, ControlError, NodeVerb, Reply, Request, VERSION};
 use super::socket::{self, ConnectProblem, Dir};
 use crate::exit::{Exit, Failure};
 
-/// The time that a node may take to answer; it does nothing before it answers but, at most, write a file.
+/// The time that a node may take to answer. Before it answers, it at most writes a file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The system takes zero for no timeout.
+/// The shortest timeout: the system takes zero for no timeout.
 const LEAST_PATIENCE: Duration = Duration::from_millis(1);
-/// The length of the longest answer, in bytes: the node is trusted, and another program may still answer in its place.
+/// The length of the longest answer, in bytes. The node is trusted, but another program may answer in its place.
 const ANSWER_MAX: u64 = 4 << 20;
 
 /// A node whose control socket is on this machine.
@@ -46,14 +46,15 @@ pub(crate) struct Answers {
     node: String,
     lines: BufReader<io::Take<UnixStream>>,
     begun: Vec<u8>,
-    /// The time at which the next answer must be complete; `None` if it is waited for without end.
+    /// The time by which the next answer must be complete; `None` to wait without end.
     due: Option<Instant>,
 }
 
-/// Returns the nodes of an election, or of every election, that run here, as the state directory lists them, in the order of their names.
+/// Returns the running nodes of one election, or of all, as the state directory lists them, ordered by election and
+/// name.
 ///
 /// # Errors
-/// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if another user could answer in their place.
+/// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if another user could answer in its place.
 pub(crate) fn find_all(dir: &Path, election: Option<&str>) -> Result<Vec<Node>, Failure> {
     let none = || {
         let whose = election.map(|election| format!(" of the election {election:?}")).unwrap_or_default();
@@ -69,14 +70,14 @@ pub(crate) fn find_all(dir: &Path, election: Option<&str>) -> Result<Vec<Node>, 
     let mut found = Vec::new();
     for file in names {
         let Some((its_election, node)) = socket::named(&file) else { continue };
-        // What is no name of a node can only have been made by another user.
+        // A file whose name contains no valid node name can only have been made by another user.
         if election.is_some_and(|election| election != its_election) || node.parse::<NodeId>().is_err() {
             continue;
         }
         match opened.connect(&file) {
             Err(ConnectProblem::Nobody(_)) => {} // It was killed, and could not remove its socket.
             Err(problem @ ConnectProblem::Unsafe(_)) => return Err(problem.into()),
-            // Its faults are reported when it is asked.
+            // Other errors are reported when the node is asked.
             Ok(_) | Err(ConnectProblem::Busy(_) | ConnectProblem::System { .. }) => {
                 let (election, node) = (its_election.to_owned(), node.to_owned());
                 found.push(Node { election, node, dir: dir.to_owned(), file: file.clone() });
@@ -87,7 +88,7 @@ pub(crate) fn find_all(dir: &Path, election: Option<&str>) -> Result<Vec<Node>, 
     if found.is_empty() { Err(none()) } else { Ok(found) }
 }
 
-/// This node, whether it runs or not.
+/// Returns this node, whether it runs or not.
 pub(crate) fn find(dir: &Path, election: &str, node: &str) -> Node {
     let file = socket::name(election, node);
     Node { election: election.to_owned(), node: node.to_owned(), dir: dir.to_owned(), file }
@@ -111,10 +112,10 @@ fn unusable(dir: &Path, error: &io::Error) -> Failure {
 }
 
 impl Node {
-    /// Asks, and returns the answer.
+    /// Sends a request, and returns the answer.
     ///
     /// # Errors
-    /// [`Exit::Unavailable`] if the node does not run or does not answer; a refusal is an answer.
+    /// [`Exit::Unavailable`] if the node does not run or does not answer. A refusal is an answer, not an error.
     pub(crate) fn ask(&self, verb: NodeVerb) -> Result<Answer, Failure> {
         self.open(verb)?.owed("what it was asked may be done all the same")
     }
@@ -148,7 +149,7 @@ impl Node {
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
         line.push(b'\n');
         match stream.write_all(&line) {
-            // It has refused already, and says why.
+            // The node has refused already, and its answer says why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             written => written?,
         }
@@ -158,7 +159,8 @@ impl Node {
 }
 
 impl Answers {
-    /// The next answer. The first one must have come within ten seconds, and others at any time if no patience is set.
+    /// Returns the next answer. The first one must come within ten seconds. Later ones may come at any time, unless
+    /// [`set_patience`](Self::set_patience) has set a deadline.
     ///
     /// # Errors
     /// [`Exit::Protocol`] if it cannot be understood, or is too long.
@@ -191,12 +193,12 @@ impl Answers {
         Ok(Next::Answer(reply.answer))
     }
 
-    /// Reads up to the end of the line, and returns whether it came. What has come of it stays in `begun` if the rest is late: the time
-    /// is that of the whole line, however little comes at once.
+    /// Reads up to the end of the line, and returns whether the line is complete. If it is late, the part that has come
+    /// stays in `begun`: the deadline is for the whole line, however slowly it comes.
     fn read_line(&mut self) -> io::Result<bool> {
         loop {
             let left = self.due.map(|due| due.saturating_duration_since(Instant::now()));
-            // What has come already is read all the same.
+            // Reads what has come already even if the time is over.
             let left = left.map(|left| left.max(LEAST_PATIENCE));
             self.lines.get_ref().get_ref().set_read_timeout(left)?;
             let come = match self.lines.fill_buf() {
@@ -219,16 +221,16 @@ impl Answers {
         }
     }
 
-    /// The first answer, which a node that is asked gives at once.
+    /// Returns the first answer, which a node gives at once.
     ///
     /// # Errors
-    /// [`Exit::Unavailable`] if it does not come.
+    /// [`Exit::Unavailable`] if no answer comes.
     pub(crate) fn first(&mut self) -> Result<Answer, Failure> {
         self.set_patience(PATIENCE);
         self.owed("it was asked nothing yet")
     }
 
-    /// Returns an answer that must come; if it does not, `done` is what is known of the request.
+    /// Returns an answer that must come. If it does not, `done` is the text about the state of the request.
     fn owed(&mut self, done: &str) -> Result<Answer, Failure> {
         match self.next()? {
             Next::Answer(answer) => Ok(answer),
@@ -240,13 +242,13 @@ impl Answers {
         }
     }
 
-    /// The failure of an answer that is late.
+    /// Returns the failure for a late answer.
     pub(crate) fn late(&self, done: &str) -> Failure {
         let message = format!("the node {} does not answer; is its process paused? {done}", self.node);
         Failure::new(Exit::Unavailable, message)
     }
 
-    /// Sets the time that the next answer may take, from now on.
+    /// Sets the time for the next answer, from now on.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.due = Some(Instant::now() + patience);
     }
@@ -289,7 +291,7 @@ impl From<ControlError> for Failure {
 mod tests {
     use super::*;
 
-    /// With a time for each byte it would be waited for as long as one comes.
+    /// With a time limit for each byte, the wait would last as long as single bytes come.
     #[test]
     fn an_answer_that_comes_byte_by_byte_is_late_when_its_time_is_over() {
         let (asks, mut answers) = UnixStream::pair().unwrap();
@@ -326,7 +328,7 @@ mod tests {
         };
         assert!(failure.message.contains("has more than 4194304 bytes"), "{}", failure.message);
         assert!(bytes as u64 > ANSWER_MAX, "all short ones together");
-        // What the reader has read ahead comes on top.
+        // The reader's own buffer comes on top.
         assert!(asked.begun.len() as u64 <= ANSWER_MAX + (16 << 10), "{}", asked.begun.len());
         drop(asked);
         floods.join().unwrap();

@@ -10,7 +10,7 @@ use super::node_status::{Leader, Members, NodeStatus};
 use super::partitions::{Change, Shown};
 use super::state::State;
 
-/// The version of this protocol. A node refuses every other one, and answers with its own.
+/// The version of this protocol. A node refuses every other version, and answers with its own.
 pub(crate) const VERSION: u32 = 1;
 
 /// A request to a node.
@@ -23,46 +23,46 @@ pub(crate) struct Request {
     pub(crate) verb: NodeVerb,
 }
 
-/// The requests.
+/// A request of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub(crate) enum NodeVerb {
-    /// The node's status, and its knowledge of the others.
+    /// Report the node's status, and its knowledge of the others.
     Status,
-    /// Every change of leader that it learns, from now on, beginning with the present leader.
+    /// Report every change of leader that the node learns, beginning with the present leader.
     Watch,
-    /// To give up the lead.
+    /// Give up the lead.
     Resign,
-    /// To give the lead to this node.
+    /// Give the lead to this node.
     Transfer { to: String },
-    /// To lead again.
+    /// Allow the node to lead again.
     Uncordon,
-    /// Not to lead.
+    /// Keep the node from leading.
     Cordon,
-    /// To take this node back, which has lost its disk.
+    /// Readmit this node, which has lost its disk.
     Readmit { node: String },
-    /// To remove this member, which is dead.
+    /// Remove this member, which is dead.
     Down { node: String },
-    /// To announce this state to the others.
+    /// Announce this state to the other nodes.
     Publish { state: State },
-    /// Its knowledge of the partitions of all groups, or of this one.
+    /// Report the partitions of all groups, or of this one, as far as the node knows them.
     Partitions { group: Option<String> },
-    /// To change the partitions.
+    /// Change the partitions.
     Rearrange {
         #[serde(flatten)]
         change: Change,
     },
-    /// The list of voters, where metadata is kept.
+    /// Report the list of voters, where nodes replicate metadata.
     Voters,
-    /// To have this node vote, or vote no more if it has no address, as far as that can be done now; `again`
-    /// if the same operator has asked this node before and waits for it.
+    /// Make this node a voter, or remove it from the voters if it has no address, as far as that can be done now.
+    /// `again` is true if the same operator has sent this request before and waits for its end.
     Revise {
         node: String,
         address: Option<String>,
         #[serde(default)]
         again: bool,
     },
-    /// To take its log for whole, which it has lost.
+    /// Accept the log as it is as complete, although a part was lost.
     AcceptLoss,
 }
 
@@ -80,41 +80,41 @@ pub(crate) struct Reply {
     pub(crate) answer: Answer,
 }
 
-/// The answers.
+/// An answer of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// To `status`.
+    /// To `status`: the status.
     Status(Box<NodeStatus>),
     /// To `watch`: the leader now, or that there is none.
     Leader { leader: Option<Leader> },
     /// To `watch`: the members of the cluster now; nothing where the node belongs to none.
     Members { members: Option<Members> },
-    /// To `watch`: so many changes were not read in time, and are not shown.
+    /// To `watch`: this number of changes was not read in time, and is not shown.
     Missed { changes: u64 },
-    /// To `watch`: a violation was seen.
+    /// To `watch`: a violation was detected.
     Violation { violation: String },
     /// To `resign` and `transfer`: this leadership is being given up.
     Resigning { term: u64 },
-    /// To `uncordon` and `cordon`: whether it is remembered after a restart.
+    /// To `uncordon` and `cordon`: the new state, and whether it survives a restart.
     Cordoned { cordoned: bool, kept: bool },
-    /// To `member readmit`: the disk that counts from now on.
+    /// To `member readmit`: the disk that is valid from now on.
     Readmitted { disk: String },
-    /// To `member remove --dead`: it is not waited for any more.
+    /// To `member remove --dead`: the member is no longer waited for.
     Downed,
-    /// To `publish`: the number of the message that it went out with.
+    /// To `publish`: the number of the first message with the state.
     Announced { term: u64, number: u64 },
-    /// To `partitions`.
+    /// To `partitions`: the node's knowledge of them.
     Partitions(Box<Shown>),
     /// To `rearrange`: the change is accepted.
     Rearranged,
     /// To `voters`: each with its address, and the record that states them.
     Voters { term: u64, number: u64, voters: BTreeMap<String, String> },
-    /// To `revise`: its progress.
+    /// To `revise`: the progress of the change.
     Revising { progress: Progress },
-    /// To `accept_loss`: whether it was lost.
+    /// To `accept_loss`: whether the log was lost.
     LossAccepted { was_lost: bool },
-    /// To anything: it is not done.
+    /// To any request: it is refused.
     Refused(ControlError),
 }
 
@@ -128,13 +128,13 @@ pub(crate) enum Progress {
     Committing,
     /// The node is being brought up to date: term and number of its last record, and of the leader's.
     CatchingUp { held: Option<(u64, u64)>, last: (u64, u64) },
-    /// Another change comes first.
+    /// Another change must be done first.
     Waiting,
-    /// The leader is to be removed: its work ends first, and the next leader removes it.
+    /// The leader itself is to be removed: its work ends first, and the next leader removes it.
     Resigning,
-    /// There is no leader that could do it.
+    /// There is no leader that could make the change.
     NotLed,
-    /// It is not done.
+    /// The change is refused.
     Refused { why: String },
 }
 
@@ -174,12 +174,12 @@ impl From<primacy::metadata::Progress> for Progress {
     }
 }
 
-/// Why something is not done.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ControlError {
-    /// For programs.
+    /// The kind of the refusal, for programs.
     pub(crate) kind: Kind,
-    /// For people: what is wrong, and what to do.
+    /// The explanation, for people: what is wrong, and what to do.
     pub(crate) text: String,
 }
 
@@ -193,7 +193,7 @@ pub(crate) enum Kind {
     Version,
     /// The request comes from another user.
     NotPermitted,
-    /// Too many ask at a time.
+    /// Too many clients are connected at a time.
     TooMany,
     /// The node waits for a store that cannot be opened yet.
     Opening,
@@ -231,7 +231,7 @@ pub(crate) enum Kind {
     NoMetadata,
     /// The map has not answered in time.
     NoAnswer,
-    /// It cannot be done now.
+    /// The request cannot be done now.
     NotNow,
     /// See [`AdminError::Closed`].
     Closed,
@@ -242,7 +242,7 @@ pub(crate) enum Kind {
 }
 
 impl ControlError {
-    /// A refusal with this text.
+    /// Creates a refusal with this text.
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
@@ -284,7 +284,7 @@ impl From<PublishError> for ControlError {
     }
 }
 
-/// Reads a request. For any bytes, the worst outcome is a refusal.
+/// Parses a request. For any bytes, the worst outcome is a refusal.
 pub(crate) fn parse(line: &[u8]) -> Result<NodeVerb, ControlError> {
     #[derive(Deserialize)]
     struct Header {
@@ -294,7 +294,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<NodeVerb, ControlError> {
         let text = format!("this is no request ({why}); the requests of version {VERSION} are {REQUESTS}");
         ControlError::new(Kind::Malformed, text)
     };
-    // The version first: of another one nothing else is known.
+    // The version is parsed first: the format of other versions is unknown.
     let header: Header = serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
     if header.version != VERSION {
         let text = format!(

@@ -30,7 +30,7 @@ pub(crate) struct Leader {
     pub(crate) token: Option<u64>,
 }
 
-/// The status of a node at one moment. All times are counted from then.
+/// The status of a node at one moment. All times are relative to that moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodeStatus {
     /// The election.
@@ -41,28 +41,28 @@ pub(crate) struct NodeStatus {
     pub(crate) incarnation: String,
     /// The leader, as far as it knows.
     pub(crate) leader: Option<Leader>,
-    /// The time since when it has known that leader, or that there is none.
+    /// The time for which it has known that leader, or has known none.
     pub(crate) known_for_ms: u64,
-    /// The time for which its own leadership is valid unless it is renewed, where it has an end; a node cannot
-    /// know that of another's.
+    /// The time for which its own leadership is valid without renewal, if it expires. A node does not know that time of
+    /// other leaders.
     pub(crate) valid_for_ms: Option<u64>,
     /// The reason why its own leadership is being given up.
     pub(crate) ending: Option<String>,
-    /// The work that keeps that leadership until it has ended.
+    /// The work that has not ended and so keeps that leadership.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) kept_by: Option<String>,
     /// The reasons why there is no leader: a sentence for each thing that is missing.
     pub(crate) why_no_leader: Vec<String>,
     /// Its role in the election.
     pub(crate) role: String,
-    /// Whether its application wants to lead.
+    /// Whether its application campaigns.
     pub(crate) campaigning: bool,
-    /// The reason why it does not, where it has given one.
+    /// The reason why it does not campaign, if the application gives one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) not_campaigning: Option<String>,
     /// The result of its health check.
     pub(crate) healthy: bool,
-    /// Whether its operator lets it lead.
+    /// Whether its operator has excluded it from leading.
     pub(crate) cordoned: bool,
     /// The time that a leader may lead without renewing.
     pub(crate) lease_ms: u64,
@@ -78,7 +78,7 @@ pub(crate) struct NodeStatus {
     /// The leader's latest announcement, as far as it knows; in a ranked election, where there was one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) announced: Option<Announced>,
-    /// By seniority, where there must be more than one member: why the cluster is too small to serve requests, if it is.
+    /// By seniority, with a minimum of more than one member: the reason why the cluster is too small to serve requests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) too_few_members: Option<String>,
     /// Among peers: what it knows of them.
@@ -100,11 +100,11 @@ pub(crate) struct NodeStatus {
 pub(crate) struct Queue {
     /// This node's own session, if it campaigns.
     pub(crate) session: Option<String>,
-    /// The time that the store waits for a keep-alive of it.
+    /// The time that the store waits for a keep-alive of that session.
     pub(crate) timeout_ms: Option<u64>,
-    /// For how long no keep-alive has been answered.
+    /// The time for which no keep-alive has been answered.
     pub(crate) not_kept_alive_for_ms: Option<u64>,
-    /// The first in the queue, where that is another one.
+    /// The first entry in the queue, if it is another node's.
     pub(crate) first: Option<FirstEntry>,
 }
 
@@ -147,33 +147,32 @@ pub(crate) struct Peers {
     pub(crate) witness: bool,
     /// The number of its durable state.
     pub(crate) disk: String,
-    /// The time for which it votes for no candidate, because an earlier incarnation may have promised
-    /// something.
+    /// The time for which it votes for no candidate, because an earlier incarnation may have given a promise.
     pub(crate) silent_for_ms: u64,
-    /// The node that it supports.
+    /// The node that it has promised to support.
     pub(crate) promised_to: Option<String>,
-    /// The time for which it does so from now on.
+    /// The time until that promise ends.
     pub(crate) promised_for_ms: Option<u64>,
     /// While it has lost its disk: the nodes that have sent it their term.
     pub(crate) recovering: Option<Vec<String>>,
     /// While it has lost its disk: the nodes that have not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) waits_for: Vec<String>,
-    /// While it leads: the promised support, in milliseconds, of each peer whose lease is not its own.
+    /// While it leads: the duration of the promise, in milliseconds, of each peer whose lease differs from its own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) other_leases_ms: BTreeMap<String, u64>,
     /// The state of its certificate; nothing in cleartext.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) certificate: Option<Certificate>,
-    /// The state of each of them.
+    /// The state of each of the other nodes.
     pub(crate) others: Vec<Peer>,
     /// The number of connections or messages that it has refused, by reason.
     pub(crate) refused: BTreeMap<String, u64>,
     /// The number of times that it was refused, by reason.
     pub(crate) refused_by_peers: BTreeMap<String, u64>,
-    /// The last refusal of a connection that is none of the peers'.
+    /// The last refusal of a connection that belongs to no peer.
     pub(crate) unidentified_refused: Option<PeerRefused>,
-    /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
+    /// The number of handshakes that were not completed: too slow, broken off, or too many at a time.
     pub(crate) unidentified_dropped: u64,
 }
 
@@ -198,9 +197,9 @@ pub(crate) struct Metadata {
     pub(crate) last: RecordNumber,
     /// The last record that it knows a majority to have.
     pub(crate) committed: RecordNumber,
-    /// The last record that its map contains.
+    /// The last record that it knows to be on a majority.
     pub(crate) applied: RecordNumber,
-    /// True if it has lost its log, and the part that it has does not count yet.
+    /// True if it has lost its log, and its present log does not count for a majority yet.
     pub(crate) recovering: bool,
 }
 
@@ -211,7 +210,7 @@ pub(crate) struct Members {
     pub(crate) term: u64,
     /// The number of the view in it.
     pub(crate) view: u64,
-    /// The oldest first.
+    /// The members, the oldest first.
     pub(crate) all: Vec<Member>,
 }
 
@@ -222,7 +221,7 @@ pub(crate) struct Member {
     pub(crate) node: String,
     /// Its age: a smaller number is older.
     pub(crate) age: u64,
-    /// The address that it reports of itself.
+    /// The address that it reports for itself.
     pub(crate) address: String,
     /// Its zone.
     pub(crate) zone: String,
@@ -245,7 +244,7 @@ pub(crate) struct Certificate {
     pub(crate) replaced: u64,
     /// The number of replacements that could not be used.
     pub(crate) replacements_refused: u64,
-    /// The fault of the files as they are now; the certificate before them is still in use.
+    /// The fault of the present files; the certificate before them is still in use.
     pub(crate) trouble: Option<String>,
 }
 
@@ -256,14 +255,14 @@ pub(crate) struct Peer {
     pub(crate) node: String,
     /// Its address, as it was configured.
     pub(crate) address: String,
-    /// The incarnation that is connected to.
+    /// The incarnation that this node is connected to.
     pub(crate) outbound: Option<String>,
     /// The version of the protocol used towards it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) version: Option<u32>,
-    /// The incarnation that can be heard.
+    /// The incarnation whose connection to this node is open.
     pub(crate) inbound: Option<String>,
-    /// The incarnation whose guardian can be heard.
+    /// The incarnation whose guardian is connected to this node.
     pub(crate) guardian: Option<String>,
     /// The round trip time of the last handshake.
     pub(crate) round_trip_us: Option<u64>,
@@ -282,7 +281,7 @@ pub(crate) struct PeerRefused {
     pub(crate) kind: String,
     /// The same for people, with both sides' values.
     pub(crate) text: String,
-    /// The time since then.
+    /// The time since the refusal.
     pub(crate) ago_ms: u64,
 }
 
@@ -303,10 +302,10 @@ pub(crate) struct Record {
     pub(crate) renewal: u64,
     /// The node that asks the holder to resign.
     pub(crate) resign_request: Option<String>,
-    /// True if its creator still waits for a possible holder of a record that was deleted.
+    /// True if the record is in probation: its creator still waits for a possible holder of a deleted record.
     pub(crate) young: bool,
-    /// The time for which it has not changed, as the reporting node has seen it; a reader that has just come cannot
-    /// know.
+    /// The time for which it has not changed, as the reporting node has observed it; unknown to a reader that has just
+    /// started.
     pub(crate) unchanged_for_ms: Option<u64>,
 }
 
@@ -318,7 +317,7 @@ impl Leader {
         Self { node, incarnation, term, token: fenced.then_some(term) }
     }
 
-    /// The number of its leadership, for people.
+    /// Formats the number of the leadership, for people.
     pub(crate) fn number(&self) -> String {
         match self.token {
             Some(token) => format!("term {}, token {token}", self.term),
@@ -434,7 +433,7 @@ impl From<&session::Entry> for FirstEntry {
 }
 
 impl FirstEntry {
-    /// For people.
+    /// Formats the refusal, for people.
     pub(crate) fn text(&self) -> String {
         let at = self.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
         format!("{}{at} has the first entry, with the token {}", self.node, self.token)
@@ -501,7 +500,7 @@ impl Peers {
 }
 
 impl Members {
-    /// The members by this view, of which these are suspected.
+    /// Lists the members of this view; `suspects` are the suspected ones.
     pub(crate) fn of(view: &membership::View, suspects: &BTreeSet<NodeId>) -> Self {
         let member = |member: &membership::Member| Member {
             node: member.identity.node.to_string(),
@@ -560,13 +559,13 @@ impl PeerRefused {
 }
 
 impl Record {
-    /// As a candidate has seen it.
+    /// Describes the record as a candidate has observed it.
     fn of(status: &lease::Status, at: Instant) -> Option<Self> {
         let unchanged = status.unchanged_since.map(|since| at.since(since).as_millis());
         status.record.as_ref().map(|record| Self::new(record, unchanged))
     }
 
-    /// Of a record that has not changed for this long, where that is known.
+    /// Describes a record, and the time for which it has not changed, if known.
     pub(crate) fn new(record: &lease::Record, unchanged_for_ms: Option<u64>) -> Self {
         let holder = record.holder.as_ref();
         Self {

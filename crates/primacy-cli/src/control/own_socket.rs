@@ -9,7 +9,7 @@ use primacy::NodeId;
 use super::socket::{self, Dir};
 use crate::exit::{Exit, Failure};
 
-/// The socket that a node has made.
+/// The socket that this node has created.
 #[derive(Debug)]
 pub(super) struct OwnSocket {
     dir: Dir,
@@ -18,23 +18,23 @@ pub(super) struct OwnSocket {
     inode: AtomicU64,
 }
 
-/// The result of a look.
+/// The result of a check.
 #[derive(Debug)]
 pub(super) enum Look {
     /// Nothing has changed.
     InPlace,
-    /// The socket was gone, and this is the one in its place.
+    /// The socket was gone, and this is a new one in its place.
     MadeAnew(UnixListener),
     /// The directory was removed or replaced.
     DirectoryGone(Failure),
-    /// Another process has started as this node meanwhile.
+    /// Another process has started as the same node meanwhile.
     InUse(Failure),
-    /// The socket is gone, and cannot be made now.
+    /// The socket is gone, and cannot be created now.
     Fails(Failure),
 }
 
 impl OwnSocket {
-    /// Makes the socket of this node.
+    /// Creates the socket of this node.
     ///
     /// # Errors
     /// As for [`Dir::listen`]
@@ -48,7 +48,8 @@ impl OwnSocket {
         self.dir.path.join(&self.name)
     }
 
-    /// Looks whether the directory and the socket are where they were, and makes a socket that is gone anew. It may wait for the disk.
+    /// Checks that the directory and the socket are in place, and creates the socket anew if it is gone. May wait for
+    /// the disk.
     pub(super) fn look(&self) -> Look {
         if !self.dir.is_in_place() {
             let message = format!(
@@ -71,7 +72,7 @@ impl OwnSocket {
         }
     }
 
-    /// Removes it, if it is still this one.
+    /// Removes the socket, if the file is still this one.
     pub(super) fn remove(&self) {
         self.dir.remove(&self.name, self.inode.load(Ordering::Relaxed));
     }

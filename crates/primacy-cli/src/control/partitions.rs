@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 
 use super::message::{ControlError, Kind};
 
-/// The most lines of partitions in an answer: as many as fit into one.
+/// The most runs of partitions in an answer: as many as fit into one line.
 const RUNS_MAX: usize = 20_000;
-/// The time that a node waits for news from a leader, before it shows what it has.
+/// The time that a node waits for an update from a leader, before it reports what it has.
 const FRESH_MAX: Duration = Duration::from_secs(2);
 
 /// A change of partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub(crate) enum Change {
-    /// There shall be this group.
+    /// Create this group.
     Create { group: String, count: u32 },
-    /// It shall go.
+    /// Remove this group.
     Drop { group: String },
-    /// This node shall be no primary.
+    /// Exclude this node from being a primary.
     Drain { node: String },
-    /// It may be one.
+    /// Allow this node to be a primary again.
     Undrain { node: String },
-    /// This node shall be the primary of this partition.
+    /// Make this node the primary of this partition.
     Move { group: String, index: u32, node: String },
 }
 
 /// A node's knowledge of partitions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// True if it includes all that was done before the request.
+    /// True if it includes all changes that were done before the request.
     pub(crate) fresh: bool,
     /// The nodes that are up or drained.
     pub(crate) nodes: Vec<Node>,
-    /// The groups; if one was named, this one, with its partitions.
+    /// All groups; or, if the request names one, that group with its partitions.
     pub(crate) groups: Vec<Group>,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     pub(crate) drained: bool,
     pub(crate) primary_of: u32,
-    /// The number of these that it is to give back.
+    /// The number of these partitions that it is to give back.
     pub(crate) gives_back: u32,
-    /// The number that is taken back from others for it.
+    /// The number of partitions that are taken back from other nodes for it.
     pub(crate) awaits: u32,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Group {
     pub(crate) free: u32,
     /// The number of partitions that are being taken back.
     pub(crate) taken: u32,
-    /// Whether it is about to go.
+    /// Whether it is about to be removed.
     pub(crate) ending: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) partitions: Vec<Run>,
-    /// Whether there are more than are listed.
+    /// Whether there are more runs than are listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) more: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Run {
     pub(crate) first: u32,
     pub(crate) last: u32,
     pub(crate) primary: Option<String>,
-    /// That of the primary, or of the last one.
+    /// The token of the primary, or of the last one.
     pub(crate) token: u64,
     /// Whether it is being taken back.
     pub(crate) taken: bool,
@@ -101,7 +101,7 @@ impl Change {
         })
     }
 
-    /// Its name, and what it is about.
+    /// Returns the name of the change, and the object that it changes.
     pub(crate) fn told(&self) -> (&'static str, String) {
         match self {
             Self::Create { group, .. } => ("create the partitions of", group.clone()),
@@ -113,14 +113,14 @@ impl Change {
     }
 }
 
-/// Has it changed.
+/// Changes the partitions.
 pub(super) async fn rearrange(map: Option<&Map>, change: Change) -> Result<(), ControlError> {
     let map = map.ok_or_else(no_metadata)?;
     let outcome = map.write(MapCommand::Partitions(change.parse()?)).await?;
     outcome.result.map(|_| ()).map_err(ControlError::from)
 }
 
-/// Returns the knowledge of partitions.
+/// Returns the node's knowledge of partitions.
 pub(super) async fn shown(map: Option<&Map>, group: Option<&str>) -> Result<Shown, ControlError> {
     let map = map.ok_or_else(no_metadata)?;
     let named = group.map(group_name).transpose()?;

@@ -1,8 +1,8 @@
 //! A node's side of the control socket.
 //!
 //! It runs beside the election, on the runtime of the process, and uses the election's own thread only for an
-//! operator's requests. A client that asks slowly, too much, or nothing at all costs a place among [`CONNECTIONS_MAX`]
-//! for a while, and nothing else.
+//! operator's requests. A client that is slow, sends too much, or sends nothing only takes one of the
+//! [`CONNECTIONS_MAX`] places for a while.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,44 +29,45 @@ use crate::report::{Event, Reporter};
 
 /// The most clients at a time, including watchers.
 const CONNECTIONS_MAX: usize = 64;
-/// The longest request, in bytes. A state to be announced takes at most two for each of its own.
+/// The longest request, in bytes. A state to be announced takes at most two bytes for each of its own.
 const REQUEST_MAX: u64 = 4_096 + 2 * ANNOUNCEMENT_MAX as u64;
-/// The time that a request may take to come, and each answer to be read.
+/// The time for reading a request, and for writing each answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The time between two looks for the socket and its directory.
+/// The interval at which the socket and its directory are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The control socket of one node. It is removed when this is dropped, and every connection closed.
+/// The control socket of one node. Dropping it removes the socket and closes every connection.
 #[derive(Debug)]
 pub(crate) struct Server {
     socket: Arc<OwnSocket>,
     listener: std::os::unix::net::UnixListener,
-    /// The node ends when the state directory is gone.
+    /// True if the node ends when the state directory is gone.
     needs_directory: bool,
-    /// Why the node was closed from here.
+    /// The reason why this server has closed the node.
     lost: Arc<Mutex<Option<Failure>>>,
-    /// Closed with this; nothing before anything is answered.
+    /// The state by which requests are answered; `None` before [`answer_by`](Self::answer_by). Dropping it ends the
+    /// task.
     responder: watch::Sender<Option<Responder>>,
 }
 
 /// The state of this node, by which it answers.
 #[derive(Clone, Debug)]
 pub(crate) enum Responder {
-    /// The election cannot be entered yet, and why.
+    /// The election cannot be entered yet, for this reason.
     Opening(String),
-    /// It takes part.
+    /// The node takes part.
     Entered(Elector),
 }
 
 impl Server {
-    /// Makes the socket of this node in its state directory, and the directory if need be. A client that
-    /// connects from now on waits until it is [answered](Self::answer_by).
+    /// Creates the socket of this node in its state directory, and the directory if necessary. A client that connects
+    /// from now on waits until [`answer_by`](Self::answer_by) is called.
     ///
     /// # Errors
-    /// `Exit::NotPermitted` if others may write there, `Exit::InUse` if a living node has this socket, and
+    /// `Exit::NotPermitted` if other users may write there, `Exit::InUse` if a live node has this socket, and
     /// `Exit::State` if the directory cannot be used.
     pub(crate) fn bind(state_dir: &Path, election: &str, node: NodeId) -> Result<Self, Failure> {
         let (socket, listener) = OwnSocket::make(Dir::make(state_dir)?, election, node)?;
@@ -74,23 +75,23 @@ impl Server {
         Ok(Self { socket: Arc::new(socket), listener, needs_directory: false, lost, responder })
     }
 
-    /// Has the node end when its state directory is removed or replaced: where nothing else in it is open, a second process of the
-    /// same node could start there.
+    /// Makes the node end when its state directory is removed or replaced: if the node has no other file open there, a
+    /// second process of the same node could start in the new one.
     pub(crate) fn ending_with_its_directory(mut self) -> Self {
         self.needs_directory = true;
         self
     }
 
-    /// Why the node was closed from here, if it was.
+    /// Returns the reason why this server has closed the node, if it has.
     pub(crate) fn lost(&self) -> Option<Failure> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Answers requests by this from now on and until this is dropped, and reports the requests of operators.
-    /// To be called inside a runtime.
+    /// Answers requests with `responder` from now on, until this server is dropped, and reports the requests of
+    /// operators. To be called inside a runtime.
     ///
     /// # Errors
-    /// `Exit::System` if the runtime cannot have the socket.
+    /// `Exit::System` if the runtime cannot register the socket.
     pub(crate) fn answer_by(&self, responder: Responder, reporter: &Reporter) -> Result<(), Failure> {
         if self.responder.send_replace(Some(responder)).is_some() {
             return Ok(());
@@ -127,7 +128,7 @@ impl Drop for Server {
     }
 }
 
-/// Takes connections.
+/// The acceptor of connections.
 struct Acceptor {
     listener: UnixListener,
     places: Arc<Semaphore>,
@@ -137,23 +138,23 @@ struct Acceptor {
     reporter: Reporter,
 }
 
-/// The socket as it is looked for.
+/// The periodic check of the socket.
 struct Watched {
     socket: Arc<OwnSocket>,
     needs_directory: bool,
     lost: Arc<Mutex<Option<Failure>>>,
-    /// The reason why it could not be made anew, as it was reported last.
+    /// The reason, as last reported, why the socket could not be created anew.
     trouble: Option<String>,
 }
 
-/// Takes connections without end, by another socket when the one before is gone.
+/// Accepts connections without end. When the socket is gone, goes on with a new one.
 async fn serve(mut acceptor: Acceptor, mut watched: Watched) {
     let mut is_closing = false;
     loop {
         let socket = Arc::clone(&watched.socket);
         let look = async {
             sleep(LOOK).await;
-            // The disk may hang.
+            // The check may block on a disk that hangs.
             tokio::task::spawn_blocking(move || socket.look()).await
         };
         let found = tokio::select! {
@@ -202,7 +203,7 @@ impl Watched {
 }
 
 impl Acceptor {
-    /// Takes connections without end. None is lost if this is dropped.
+    /// Accepts connections without end. Cancelling loses none.
     async fn accept(&mut self) {
         loop {
             let accepted = self.listener.accept().await;
@@ -242,14 +243,15 @@ impl Acceptor {
     }
 }
 
-/// The node that is asked, and by which user.
+/// A connected client's context: the node's state, and the client's user.
 struct Asked {
     responder: Responder,
     reporter: Reporter,
     by: u32,
 }
 
-/// The user, if it may ask. File permissions keep others out already; this holds also where they were changed.
+/// Returns the client's user, if it may send requests. File permissions keep other users out already; this check holds
+/// even if the permissions were changed.
 fn admit(stream: &UnixStream) -> Result<u32, ControlError> {
     let (me, user) = (geteuid().as_raw(), stream.peer_cred().map(|peer| peer.uid()));
     match user {
@@ -266,16 +268,16 @@ fn admit(stream: &UnixStream) -> Result<u32, ControlError> {
     }
 }
 
-/// Without waiting: a new socket has room for a line.
+/// Writes a refusal without waiting: a new socket has room for a line.
 fn refuse_at_once(stream: &UnixStream, refused: ControlError) {
     let _ = stream.try_write(&line(Answer::Refused(refused)));
 }
 
-/// One request and its answer.
+/// Handles one request and its answer.
 async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
-    // A connection without a request only checked whether a node listens.
+    // A client that connects without a request only checks whether a node listens.
     let Some(verb) = request(&mut reading).await? else { return Ok(()) };
     match (verb, &asked.responder) {
         (Err(refused), _) => write(&mut writing, Answer::Refused(refused)).await,
@@ -284,7 +286,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
             write(&mut writing, Answer::Refused(refused)).await
         }
         (Ok(NodeVerb::Watch), Responder::Entered(elector)) => {
-            // A watcher sends nothing more; so what comes next is its end.
+            // A watcher sends nothing more, so the next event on the connection is its end.
             let gone = async {
                 reading.get_mut().set_limit(1);
                 let _ = reading.read_u8().await;
@@ -302,7 +304,7 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     }
 }
 
-/// Reads a request, or why it is none; nothing if nothing was sent. Reads no more than the line.
+/// Reads a request; returns a refusal if it is malformed, and `None` if nothing was sent. Reads no more than the line.
 async fn request(
     reading: &mut (impl AsyncBufRead + Unpin),
 ) -> std::io::Result<Option<Result<NodeVerb, ControlError>>> {
@@ -324,7 +326,7 @@ async fn request(
 }
 
 impl Asked {
-    /// Tells of what is more than a question.
+    /// Reports a request that is more than a question.
     fn tell(&self, verb: &NodeVerb) {
         let (what, to) = match verb {
             NodeVerb::Status | NodeVerb::Watch | NodeVerb::Partitions { .. } => return,
@@ -341,7 +343,7 @@ impl Asked {
             }
             NodeVerb::Voters => return,
             NodeVerb::AcceptLoss => ("accept loss", None),
-            // A client that waits asks several times a second.
+            // A client that waits repeats the request several times a second.
             NodeVerb::Revise { again: true, .. } => return,
             NodeVerb::Revise { node, address: Some(_), .. } => ("member add", Some(node.clone())),
             NodeVerb::Revise { node, address: None, .. } => ("member remove", Some(node.clone())),
@@ -395,7 +397,7 @@ async fn answer(elector: &Elector, verb: NodeVerb) -> Result<Answer, ControlErro
             };
             let map = map(elector)?;
             match timeout(PATIENCE, map.revise(change)).await {
-                // A node that votes no more knows no leader, and may know that.
+                // A node that was removed from the voters knows no leader, but may know that it was removed.
                 Ok(Ok(_)) if is_gone(map, node, adds) => Answer::Revising { progress: Progress::Done },
                 Ok(Ok(progress)) => Answer::Revising { progress: progress.into() },
 
@@ -404,7 +406,7 @@ async fn answer(elector: &Elector, verb: NodeVerb) -> Result<Answer, ControlErro
                 }
                 Ok(Err(error)) => return Err(ControlError::new(Kind::NoAnswer, error.to_string())),
 
-                // The request or its answer was lost, on the way to a leader that is gone perhaps.
+                // The request or its answer was lost, perhaps on the way to a leader that is gone.
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }
         }
@@ -424,7 +426,7 @@ fn map(elector: &Elector) -> Result<&Map, ControlError> {
     elector.map().ok_or_else(|| ControlError::new(Kind::NoMetadata, text))
 }
 
-/// Returns whether this node is known to be no voter, where that is wanted.
+/// Returns whether this node is known to be no voter, if it is to be removed.
 fn is_gone(map: &Map, node: NodeId, adds: bool) -> bool {
     let board = map.board();
     !adds && !board.voters.contains(node) && board.committed >= board.voters.number
@@ -465,7 +467,8 @@ async fn watch_changes(
     }
 }
 
-/// Writes an answer. A client that does not read is given up. It sees that its connection ended in between.
+/// Writes an answer. A client that does not read it in time is disconnected, which it sees as the end of the
+/// connection.
 async fn write(writing: &mut tokio::net::unix::OwnedWriteHalf, answer: Answer) -> std::io::Result<()> {
     timeout(PATIENCE, writing.write_all(&line(answer))).await?
 }

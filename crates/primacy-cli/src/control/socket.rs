@@ -1,8 +1,8 @@
-//! The control socket's file, and the check of who may be there.
+//! The control socket's file, and the check of which users may serve or use it.
 //!
-//! The path of a Unix socket is limited to 107 bytes, and state directories are not. So nothing is ever bound or
-//! connected by its own path, but through a descriptor: of the directory with a short name, which is then renamed,
-//! or of the socket itself.
+//! The path of a Unix socket is limited to 107 bytes, and that of a state directory is not. So a socket is never bound
+//! or connected by its own path, but through a descriptor: when it is bound, of the directory, under a short name that
+//! is then renamed; when it is connected, of the socket itself.
 
 use std::fs;
 use std::io;
@@ -24,29 +24,28 @@ use crate::exit::{Exit, Failure};
 /// The suffix of a control socket's name: `election@node.control`.
 pub(crate) const SUFFIX: &str = ".control";
 
-/// The file that a node locks while it makes its socket. It stays, since a node that waits for it has it open
-/// already.
+/// The file that a node locks while it creates its socket. It is not removed, since a node that waits for the lock has
+/// it open already.
 const LOCK: &str = ".control-lock";
-/// The name of a socket that is being made.
+/// The name of a socket that is being created.
 const NEW: &str = ".new-control";
-/// The time for which it may be locked, by a process that only a pause can hold up; and the interval at which
-/// it is tried.
+/// The longest wait for the lock; only a paused process can hold it longer. And the interval of the attempts.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The permissions of users other than its owner to write a file.
+/// The permission bits with which users other than its owner can write a file.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Why a socket cannot be talked to.
+/// The reason why a socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectProblem {
-    /// No process listens there; its former node is dead.
+    /// No process listens there; the node that created it is dead.
     #[error("no process listens at {}", .0.display())]
     Nobody(PathBuf),
-    /// It is there, and takes no connection now.
+    /// A process listens, but accepts no connection now.
     #[error("the process behind {} takes no connection: it may be paused, or too many ask it at a time", .0.display())]
     Busy(PathBuf),
-    /// Another user could answer.
+    /// Another user could answer in the node's place.
     #[error("{0}")]
     Unsafe(String),
     /// The system refuses.
@@ -59,12 +58,13 @@ pub(crate) enum ConnectProblem {
     },
 }
 
-/// The name of the socket's file. Election and node are restricted to characters that mean nothing to a file system.
+/// Returns the name of the socket's file. Election and node contain only characters without a special meaning in file
+/// names.
 pub(super) fn name(election: &str, node: &str) -> String {
     format!("{election}@{node}{SUFFIX}")
 }
 
-/// The election and the node of a file of this name, if it is a control socket's.
+/// Returns the election and the node in the name of a control socket's file; `None` for other files.
 pub(super) fn named(file: &str) -> Option<(&str, &str)> {
     file.strip_suffix(SUFFIX)?.split_once('@')
 }
@@ -77,10 +77,10 @@ pub(super) struct Dir {
 }
 
 impl Dir {
-    /// Opens it, and makes it if it does not exist.
+    /// Opens the directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`Exit::NotPermitted`] if others may write it or have made it; [`Exit::State`] if it cannot be used.
+    /// [`Exit::NotPermitted`] if other users may write it or have created it; [`Exit::State`] if it cannot be used.
     pub(super) fn make(path: &Path) -> Result<Self, Failure> {
         let unusable = |error: io::Error| {
             let message = format!(
@@ -97,7 +97,7 @@ impl Dir {
         Ok(dir)
     }
 
-    /// Opens it as it is.
+    /// Opens an existing directory.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Sharing::default()
             .check_links(path)
@@ -107,31 +107,33 @@ impl Dir {
         Ok(Self { path: path.to_owned(), fd })
     }
 
-    /// Checks that only trusted users may write it: others could put another socket in the place of a node's,
-    /// and answer for it.
+    /// Checks that only trusted users may write the directory: other users could replace a node's socket by their own,
+    /// and answer in its place.
     pub(super) fn check(&self) -> Result<(), Failure> {
         check("the state directory", &self.path, &fstat(&self.fd)?, "go-w")
             .map_err(|message| Failure::new(Exit::NotPermitted, message))
     }
 
-    /// Through which a name in it is short, whatever its own path is.
+    /// Returns a path through the descriptor, under which a name in the directory is short, however long the
+    /// directory's own path is.
     fn through_descriptor(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))
     }
 
-    /// Listens under this name, in place of a process that is dead.
+    /// Listens under this name, in place of a dead process.
     ///
     /// # Errors
-    /// [`Exit::InUse`] if a living process listens there.
+    /// [`Exit::InUse`] if a live process listens there.
     pub(super) fn listen(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
-        // Held until this returns: of two nodes that start at once, one finds the other's socket.
+        // Held until this returns: of two nodes that start at the same time, the second one finds the first one's
+        // socket.
         let _lock = self.lock()?;
         self.listen_alone(name, node)
     }
 
-    /// Waits, for a while, until no other node of this directory is making its socket. The directory itself
-    /// may be open to every user, and any user who can open a file can lock it without end; so a file is
-    /// locked that others cannot open.
+    /// Waits, for a limited time, until no other node of this directory is creating its socket. The directory itself
+    /// may be open to every user, and any user who can open a file can lock it for ever; so the lock is on a file that
+    /// other users cannot open.
     fn lock(&self) -> Result<OwnedFd, Failure> {
         let failed = |error: io::Error| {
             let path = self.path.join(LOCK);
@@ -141,12 +143,12 @@ impl Dir {
         let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR);
         let lock = lock.map_err(|error| failed(error.into()))?;
         if geteuid().is_root() {
-            // The directory's owner must be able to lock it when root has been here.
+            // The directory's owner must be able to lock the file even if root has created it.
             let owner = fstat(&self.fd).map_err(|error| failed(error.into()))?;
             let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
             fchown(&lock, Some(user), Some(group)).map_err(|error| failed(error.into()))?;
         }
-        // It may come from a copy that has other rights.
+        // The file may be a copy with wrong permissions.
         ownership::close_to_others(&lock).map_err(failed)?;
         let patient_until = Instant::now() + LOCK_PATIENCE;
         loop {
@@ -194,14 +196,14 @@ impl Dir {
                 format!("the control socket {} cannot be made: {error}", path.display()),
             )
         };
-        // Under another name until no other user may use it; renaming puts it in its place in one step.
+        // The socket has another name until no other user may use it; renaming puts it in its place in one step.
         let new = self.through_descriptor(NEW);
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
         let listener = UnixListener::bind(&new).map_err(failed)?;
-        // By a descriptor of the socket, since a link could have its name by now.
+        // By a descriptor of the socket, since its name could be a link by now.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = fs::File::from(openat(&self.fd, NEW, flags, Mode::empty())?);
         let found = made.metadata()?;
@@ -221,15 +223,15 @@ impl Dir {
         fs::symlink_metadata(self.through_descriptor(name)).is_ok_and(|found| found.ino() == inode)
     }
 
-    /// Removes the socket, if it is still this one.
+    /// Removes the socket, if the file is still this one.
     pub(super) fn remove(&self, name: &str, inode: u64) {
         if self.has(name, inode) {
-            // What stays behind is replaced by the next node of this name.
+            // A socket that stays behind is replaced by the next node of this name.
             let _ = fs::remove_file(self.through_descriptor(name));
         }
     }
 
-    /// Returns whether its path still leads to it, unless the system does not say.
+    /// Returns whether its path still leads to this directory; true if the system does not tell.
     pub(super) fn is_in_place(&self) -> bool {
         match (fs::metadata(&self.path), fstat(&self.fd)) {
             (Ok(found), Ok(mine)) => (found.dev(), found.ino()) == (mine.st_dev, mine.st_ino),
@@ -240,7 +242,7 @@ impl Dir {
         }
     }
 
-    /// Connects to the socket of this name; never waits.
+    /// Connects to the socket of this name, without waiting.
     pub(super) fn connect(&self, name: &str) -> Result<UnixStream, ConnectProblem> {
         let path = self.path.join(name);
         let system = |error: Errno| ConnectProblem::System { path: path.clone(), source: error.into() };
@@ -271,7 +273,7 @@ impl Dir {
         Ok(stream)
     }
 
-    /// Returns the names in it, among which the sockets are looked for.
+    /// Returns the names of the files in the directory, among which the sockets are.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(&self.path)?;
         let mut names: Vec<String> =
@@ -281,7 +283,7 @@ impl Dir {
     }
 }
 
-/// Checks that this belongs to this user or to root, and no other user may write it.
+/// Checks that the file belongs to this user or to root, and that no other user may write it.
 fn check(what: &str, path: &Path, stat: &Stat, mode: &str) -> Result<(), String> {
     let path = path.display();
     if !is_trusted(stat.st_uid) {
@@ -302,8 +304,8 @@ fn check(what: &str, path: &Path, stat: &Stat, mode: &str) -> Result<(), String>
     Ok(())
 }
 
-/// Checks the process behind it: the file may belong to this user and the process to another, who was handed
-/// the listening socket.
+/// Checks the user of the process behind the socket: the file may belong to this user, but the listening socket may
+/// have been passed to another user's process.
 fn check_process(socket: impl AsFd, path: &Path) -> Result<(), ConnectProblem> {
     let peer = rustix::net::sockopt::socket_peercred(socket)
         .map_err(|error| ConnectProblem::System { path: path.to_owned(), source: error.into() })?;
@@ -314,8 +316,8 @@ fn check_process(socket: impl AsFd, path: &Path) -> Result<(), ConnectProblem> {
     Err(ConnectProblem::Unsafe(message))
 }
 
-/// Returns whether the user is this one, or root, from whom nothing can be kept. Root trusts every user whose
-/// node it asks.
+/// Returns whether the user is this one, or root, which has all permissions anyway. Root trusts every user whose node
+/// it asks.
 pub(super) fn is_trusted(user: u32) -> bool {
     let me = geteuid();
     me.is_root() || user == me.as_raw() || user == 0
@@ -325,7 +327,7 @@ pub(super) fn is_trusted(user: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns a directory whose path is longer than any socket's may be.
+    /// Returns a directory whose path is longer than a socket's may be.
     fn dir(test: &str) -> PathBuf {
         let long = format!("primacy-{test}-{}-{}", std::process::id(), "x".repeat(120));
         std::env::temp_dir().join(long)
@@ -365,9 +367,9 @@ mod tests {
     fn a_directory_that_somebody_has_locked_keeps_no_node_from_starting() {
         let path = dir("locked");
         let made = Dir::make(&path).unwrap();
-        // As every user can if its permissions let that user open it.
+        // Lock it as another user could, if the permissions let that user open it.
         let theirs = Dir::open(&path).unwrap();
-        // One of a copy.
+        // A lock file that was copied with other permissions.
         fs::write(path.join(LOCK), "").unwrap();
         fs::set_permissions(path.join(LOCK), fs::Permissions::from_mode(0o644)).unwrap();
         flock(&theirs.fd, FlockOperation::LockExclusive).unwrap();

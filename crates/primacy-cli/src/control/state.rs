@@ -1,14 +1,14 @@
-//! A state of the application in JSON: as text where it is text, and otherwise in hexadecimal digits.
+//! A state of the application in JSON: as text if it is printable text, otherwise as hexadecimal digits.
 
 use primacy::Announcement;
 use serde::{Deserialize, Serialize};
 
-/// The bytes. It is text if it is UTF-8 and has neither control characters but tabs and line feeds, nor
-/// characters that turn the direction of a line around or break it.
+/// The bytes of a state. They are text if they are UTF-8 without control characters (except tabs and line feeds) and
+/// without characters that change the text direction or break the line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
-    /// As they are.
+    /// The text itself.
     Text(String),
     /// Two digits for each byte.
     Hex(String),
@@ -19,7 +19,7 @@ pub(crate) enum State {
 pub(crate) struct Announced {
     /// The term of the leader that has announced it.
     pub(crate) term: u64,
-    /// The number of its message. The pair never goes back.
+    /// The number of its message. The pair of term and number never goes back.
     pub(crate) number: u64,
     /// The announced state.
     #[serde(flatten)]
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -43,7 +43,7 @@ impl State {
         }
     }
 
-    /// The bytes; `None` if the digits are none.
+    /// Returns the bytes; `None` if the digits are invalid.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         let digits = match self {
             Self::Text(text) => return Some(text.as_bytes().to_vec()),
@@ -65,8 +65,8 @@ impl From<&Announcement> for Announced {
     }
 }
 
-/// Whether a terminal does something on this character instead of showing it: control characters, those of Unicode that turn the
-/// direction of text around, and its two that end a line.
+/// Returns whether a terminal acts on this character instead of showing it: control characters, and Unicode's
+/// characters that change the text direction or end a line.
 pub(crate) fn moves(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -1,11 +1,12 @@
-//! One run of the check, below a process of its own that leaves nothing of it behind.
+//! One run of the health check, below its own process, which leaves none of the run's processes behind.
 //!
-//! The keeper is this program in a hidden mode, and a child subreaper: whatever the command starts, in whichever group or
-//! session, stays below it and is ended before the keeper is. So the node has one child for each run, and nothing of a run
-//! ever comes to the node itself, which would have to tell it from what its guardian leaves.
+//! The keeper is this program in a hidden mode, and a child subreaper: all processes that the command starts, in any
+//! group or session, stay below it and are ended before the keeper ends. So the node has one child for each run, and no
+//! process of a run is handed to the node, which could not distinguish it from the orphans of its guardian.
 //!
-//! Their connection is the keeper's standard input. The keeper says over it how the command ended, when nothing is left of
-//! it; and when the node closes it, for lack of patience or by dying, the keeper ends everything at once.
+//! The keeper's standard input is its connection to the node. Over it the keeper reports how the command ended, when
+//! none of its processes is left. When the connection is closed, because the node's patience is over or the node has
+//! died, the keeper ends all processes at once.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -39,7 +40,7 @@ enum Said {
     NotStarted(String),
 }
 
-/// A run that has begun.
+/// A running check.
 #[derive(Debug)]
 pub(super) struct Run {
     keeper: Keeper,
@@ -47,7 +48,7 @@ pub(super) struct Run {
     output: pipe::Receiver,
 }
 
-/// The keeper of a run. Once the connection is closed, it does nothing but end.
+/// The keeper of a run. Once the connection is closed, it only ends its processes and itself.
 #[derive(Debug)]
 pub(super) struct Keeper(AsyncFd<OwnedFd>);
 
@@ -57,15 +58,15 @@ impl Run {
         let (ours, theirs) = UnixStream::pair()?;
         let (read, write) = io::pipe()?;
         ours.set_nonblocking(true)?;
-        // This very program, also when its file has been replaced or removed since. In a group of its own: what the
-        // terminal sends is for the node.
+        // Executes this program itself, even if its file has been replaced or removed since. It is in a group of its
+        // own, since the terminal's signals are for the node.
         let mut keeper = Command::new("/proc/self/exe");
         keeper.arg0("primacy").arg("health-check").process_group(0);
         keeper.stdin(OwnedFd::from(theirs)).stdout(write.try_clone()?).stderr(write);
         crate::variables::take_from(&mut keeper);
         keeper.env(SCRIPT, command);
         let child = keeper.spawn();
-        // It holds the keeper's ends.
+        // The command holds the keeper's ends of the connection and the pipe.
         drop(keeper);
         let pidfd = pidfd_open(Pid::from_child(&child?), PidfdFlags::empty())?;
         Ok(Self {
@@ -75,7 +76,7 @@ impl Run {
         })
     }
 
-    /// Waits for the command's end; `Err` is the reason why that is no success.
+    /// Waits for the command's end. The error is the reason why the check has failed.
     pub(super) async fn succeeds(&mut self) -> Result<(), String> {
         let (mut said, mut printed, mut bytes) = (Vec::new(), Vec::new(), [0; 1024]);
         let mut keep = |bytes: &[u8]| {
@@ -88,7 +89,7 @@ impl Run {
             let mut open = true;
             loop {
                 tokio::select! {
-                    // The end comes first: a command may print without end.
+                    // The end is checked first, since a command may print without end.
                     biased;
                     end = &mut end => {
                         end.map_err(|error| unusual(&error))?;
@@ -103,7 +104,7 @@ impl Run {
                 }
             }
         }
-        // No writer is left that could add to it.
+        // No process that could write to the pipe is left.
         while let Ok(count @ 1..) = self.output.try_read(&mut bytes) {
             keep(&bytes[..count]);
         }
@@ -111,28 +112,28 @@ impl Run {
             Ok(Said::Ended(Ended::Code(0))) => Ok(()),
             Ok(Said::Ended(ended)) => Err(described(ended, String::from_utf8_lossy(&printed).trim_end())),
             Ok(Said::NotStarted(why)) => Err(format!("it could not be run: {why}")),
-            // Killed, perhaps together with what a dead guardian had left.
+            // The keeper was killed, perhaps together with the leftovers of a dead guardian.
             Err(_) => Err("it was ended from outside".to_owned()),
         }
     }
 
-    /// Has everything of the run ended that has not.
+    /// Closes the connection, so that the keeper ends all remaining processes of the run.
     pub(super) fn end(self) -> Keeper {
         self.keeper
     }
 }
 
 impl Keeper {
-    /// Waits for its end. May be cancelled.
+    /// Waits for the keeper's end. May be cancelled.
     pub(super) async fn ended(&self) {
         // An error means that the runtime is being shut down.
         let _ = self.0.readable().await;
     }
 
-    /// Whether it is still ending. If not, it was reaped.
+    /// Returns whether the keeper is still ending. If not, it was reaped.
     pub(super) fn is_left(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        // An error means that another has reaped it.
+        // An error means that other code has reaped it.
         matches!(waitid(WaitId::PidFd(self.0.get_ref().as_fd()), look), Ok(None))
     }
 }
@@ -160,7 +161,7 @@ pub(crate) fn main() -> ExitCode {
     let line = serde_json::to_vec(&said).unwrap_or_default();
     match rustix::io::write(node.as_fd(), &line) {
         Ok(_) => ExitCode::SUCCESS,
-        // The node has closed the connection, or this was started by hand.
+        // The node has closed the connection, or a user has started this by hand.
         Err(_) => {
             let why = "primacy health-check: nobody asks for it; see `primacy node --health`";
             crate::line_writer::write_last_words(why);
@@ -169,9 +170,9 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Runs the command until it ends or the node has closed the connection, and ends all that is left of it.
+/// Runs the command until it ends or the node has closed the connection, and ends all its remaining processes.
 fn keep(node: &io::Stdin) -> io::Result<Ended> {
-    // Before anything is started that it must be there to end.
+    // Before any process is started, since this process must survive to end it.
     signals::outlive()?;
     set_child_subreaper(Some(getpid()))?;
     let mut shell = Command::new("/bin/sh");

@@ -1,4 +1,4 @@
-//! For any input to the control socket, the worst outcome is a refusal, of one line; and for any answer, an
+//! Fuzz tests of the control socket: the worst outcome of any request is a refusal of one line, and of any answer an
 //! error.
 
 use tokio::runtime::Builder;
@@ -28,7 +28,7 @@ fn said(bytes: &[u8], asked: Option<Result<NodeVerb, ControlError>>) {
             assert_eq!(message::parse(heard), Ok(verb.clone()));
             let again = serde_json::to_vec(&Request { version: VERSION, verb: verb.clone() }).unwrap();
             assert_eq!(message::parse(&again), Ok(verb.clone()));
-            // A wrong name is refused before any node is asked.
+            // A wrong name is refused before the node's state is used.
             if let NodeVerb::Transfer { to: name } | NodeVerb::Readmit { node: name } = verb
                 && let Err(refused) = parse_node(&name)
             {
@@ -43,7 +43,7 @@ fn said(bytes: &[u8], asked: Option<Result<NodeVerb, ControlError>>) {
     }
 }
 
-/// A refusal is one line, which the client can read; and no longer than some times its request.
+/// A refusal is one line, which the client can read, and not much longer than its request.
 fn refusal(refused: ControlError) {
     const LENGTH_MAX: usize = 64 * 1024;
     let line = line(Answer::Refused(refused.clone()));
