@@ -25,7 +25,7 @@ use primacy_kv::replication::log::Write;
 use self::clients::Clients;
 use self::faults::Crash;
 use self::primaries::{PartitionId, Resources};
-use crate::algorithm::{Algorithm, ProcessStart, Settings as _};
+use crate::algorithm::{Algorithm, ProcessStart, Settings as _, metadata};
 use crate::clock::{Clock, Moment};
 use crate::counters::{Counters, Sent};
 use crate::disk::{Disk, MetByCrash};
@@ -464,7 +464,8 @@ impl<A: Algorithm> World<A> {
     /// Shows a process's view of its cluster to the judge and the trace, when it has changed.
     fn look_at_view(&mut self, slot: ProcessSlot) {
         let Some(process) = &mut self.slots[slot.0] else { return };
-        let Some((joining, view)) = A::view(&process.machine) else { return };
+        let Some(view_of) = A::VIEW else { return };
+        let (joining, view) = view_of(&process.machine);
         let is_known = match (view, &process.view) {
             (Some(new), Some(old)) => Arc::ptr_eq(new, old),
             (new, old) => new.is_none() && old.is_none(),
@@ -503,7 +504,7 @@ impl<A: Algorithm> World<A> {
             Output::Send { to: Endpoint::Node(to), message } => self.send(slot, to, message),
             Output::Send { to: Endpoint::Store, message } => self.send_to_store(slot, message),
             Output::Send { to: Endpoint::Client, message } => {
-                if let Some(answer) = A::answer(&message) {
+                if let Some(answer) = A::REPLICATION.as_ref().and_then(|it| (it.answer)(&message)) {
                     self.answered(slot, answer);
                 }
             }
@@ -546,8 +547,8 @@ impl<A: Algorithm> World<A> {
     }
 
     fn is_written(&mut self, slot: ProcessSlot, durable: A::Durable) {
-        let had_recovered = self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered);
-        if let Some(write) = A::write(&durable) {
+        let had_recovered = self.has_recovered(slot);
+        if let Some(write) = A::REPLICATION.and_then(|it| (it.write)(&durable)) {
             self.counters.count(match write {
                 Write::Append(_) => "records written",
                 Write::Snapshot(_) => "snapshot written",
@@ -556,9 +557,15 @@ impl<A: Algorithm> World<A> {
             self.observe(Observation::Metadata(MetadataObservation::Wrote { who, write }));
         }
         self.keep(slot, durable);
-        if !had_recovered && self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered) {
+        if !had_recovered && self.has_recovered(slot) {
             self.counters.count("lost disk: all others have told their terms");
         }
+    }
+
+    /// True if the node had lost a disk, and has since learned how far that one can have gone.
+    fn has_recovered(&self, slot: ProcessSlot) -> bool {
+        let Some(recovery) = A::RECOVERY else { return false };
+        self.node(slot).disk.contents.as_ref().is_some_and(recovery.has_recovered)
     }
 
     pub(crate) fn keep(&mut self, slot: ProcessSlot, durable: A::Durable) {
@@ -574,7 +581,7 @@ impl<A: Algorithm> World<A> {
     /// effects of its last input are done.
     fn look_at_metadata(&mut self, slot: ProcessSlot, done: bool) {
         let Some(process) = &self.slots[slot.0] else { return };
-        let Some(machine) = A::metadata(&process.machine) else { return };
+        let Some(machine) = metadata::<A>(&process.machine) else { return };
         let who = process.me;
         let seen = if done {
             MetadataObservation::Settled { who, machine }
@@ -588,7 +595,7 @@ impl<A: Algorithm> World<A> {
     /// The same, when a client is answered.
     pub(crate) fn look_at_answer(&mut self, slot: ProcessSlot, ticket: Ticket, answer: &Answer) {
         let Some(process) = &self.slots[slot.0] else { return };
-        let Some(machine) = A::metadata(&process.machine) else { return };
+        let Some(machine) = metadata::<A>(&process.machine) else { return };
         let seen =
             Observation::Metadata(MetadataObservation::Answered { who: process.me, ticket, answer, machine });
         let broken = judge(&mut self.invariants, self.now, &seen, &self.leaderships);
@@ -621,9 +628,7 @@ impl<A: Algorithm> World<A> {
             | Meaning::Releases { .. }
             | Meaning::Withdraws { .. }) => meaning,
         };
-        if matches!(meaning, Meaning::Votes { .. })
-            && self.node(slot).disk.contents.as_ref().is_some_and(A::has_recovered)
-        {
+        if matches!(meaning, Meaning::Votes { .. }) && self.has_recovered(slot) {
             self.counters.count("lost disk: the node votes again");
         }
         if meaning != Meaning::Nothing {
@@ -666,13 +671,14 @@ impl<A: Algorithm> World<A> {
     fn serve(&mut self, slot: ProcessSlot, life: u64, message: &A::Message, sent_at: Moment) {
         // A request that has left is served, even if its sender is dead.
         self.trace_late_at_store(slot, message, sent_at);
-        if let Some(request) = A::session_request(message) {
+        if let Some(request) = A::SESSIONS.and_then(|sessions| (sessions.request)(message)) {
             return self.serve_session(slot, life, request);
         }
-        let Some(request) = A::request(message) else { return };
+        let Some(store) = A::STORE else { return };
+        let Some(request) = (store.request)(message) else { return };
         let served = self.store.serve(self.now, self.node(slot).name, request);
         self.met_by_store(served.met);
-        if let Some(reply) = served.reply.and_then(A::reply) {
+        if let Some(reply) = served.reply.map(store.reply) {
             self.send_reply(slot, life, reply, served.changed);
         }
         if served.changed {
@@ -707,7 +713,8 @@ impl<A: Algorithm> World<A> {
         if let Some(at) = served.look_at {
             self.queue.plan(at, ScheduledEvent::SessionsRunOut);
         }
-        if let Some(reply) = served.reply.and_then(A::session_reply) {
+        if let Some((reply, sessions)) = served.reply.zip(A::SESSIONS) {
+            let reply = (sessions.reply)(reply);
             self.send_reply(slot, life, reply, served.released.is_some());
         }
         self.notify(&served.notice);
@@ -724,7 +731,8 @@ impl<A: Algorithm> World<A> {
             };
             let looks_on = notice.to_onlookers && !self.sessions.has_entry(me);
             if (notice.to.contains(&me) || looks_on) && !self.network.is_cut(STORE, self.host(slot)) {
-                let Some(message) = A::session_reply(session::Message::Changed) else { continue };
+                let Some(sessions) = A::SESSIONS else { continue };
+                let message = (sessions.reply)(session::Message::Changed);
                 self.counters.count("change told");
                 let (delay, sent_at) = (self.network.delay(STORE, self.host(slot)), self.now);
                 self.plan(delay, ScheduledEvent::ArriveFromStore { slot, life, message, sent_at });
@@ -739,7 +747,8 @@ impl<A: Algorithm> World<A> {
         }
         for slot in (0..self.slots.len()).map(ProcessSlot) {
             let Some(life) = self.process(slot).map(|process| process.life) else { continue };
-            let Some(message) = A::reply(primacy_core::election::lease::Message::Changed) else { continue };
+            let Some(store) = A::STORE else { continue };
+            let message = (store.reply)(primacy_core::election::lease::Message::Changed);
             if Some(slot) != writer && !self.network.is_cut(STORE, self.host(slot)) {
                 let delay = self.network.delay(STORE, self.host(slot));
                 let sent_at = self.now;

@@ -1,14 +1,14 @@
 //! A nomination and its confirmation in the world.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use primacy_core::election::confirmed::{Config, Confirmed as Machine, Message};
 use primacy_core::election::lease as store;
-use primacy_core::membership::View;
 use primacy_core::{Duration, Identity, Instant, NodeId, Term};
 
-use super::{Algorithm, ProcessStart, Settings, Surroundings, duration};
+use super::{
+    Algorithm, KnownView, ProcessStart, Recovery, Settings, StartGuardian, StoreUse, Surroundings, duration,
+};
 use crate::invariants::{Invariant, Meaning};
 
 /// `confirmed`: one election nominates, another one confirms.
@@ -82,6 +82,25 @@ where
     type Machine = Machine<N::Machine, C::Machine>;
     type Settings = Timers<N::Settings, C::Settings>;
 
+    const GUARDIAN: Option<StartGuardian<Self>> = match C::GUARDIAN {
+        Some(_) => Some(Self::start_guardian),
+        None => None,
+    };
+    const STORE: Option<StoreUse<Self>> = match C::STORE {
+        Some(_) => Some(StoreUse { request: Self::store_request, reply: Self::store_reply }),
+        None => None,
+    };
+    const VIEW: Option<fn(&Self::Machine) -> KnownView<'_>> = match N::VIEW {
+        Some(_) => Some(Self::view),
+        None => None,
+    };
+    const RECOVERY: Option<Recovery<Self>> = match C::RECOVERY {
+        Some(_) => {
+            Some(Recovery { term_to_report: Self::term_to_report, has_recovered: Self::has_recovered })
+        }
+        None => None,
+    };
+
     const SETTLES: bool = N::SETTLES && C::SETTLES;
 
     fn start(settings: &Self::Settings, process: ProcessStart<'_, C::Kept>) -> Self::Machine {
@@ -90,14 +109,6 @@ where
             N::start(&settings.nomination, ProcessStart { me, voters, durable: None, seed, now });
         let confirmation = C::start(&settings.confirmation, process);
         Machine::new(config(settings, me), nomination, confirmation)
-    }
-
-    fn guardian(settings: &Self::Settings, dead: Identity, seed: u64, now: Instant) -> Option<Self::Machine> {
-        let guardian = C::guardian(&settings.confirmation, dead, seed, now)?;
-        // It neither campaigns nor votes; it exists because a machine has two parts.
-        let voters = [dead.node].into();
-        let process = ProcessStart { me: dead, voters: &voters, durable: None, seed, now };
-        Some(Machine::new(config(settings, dead), N::start(&settings.nomination, process), guardian))
     }
 
     fn kind(message: &Self::Message) -> &'static str {
@@ -129,34 +140,11 @@ where
         }
     }
 
-    fn request(message: &Self::Message) -> Option<&store::Message> {
-        match message {
-            Message::Nomination(_) => None,
-            Message::Confirmation(message) => C::request(message),
-        }
-    }
-
-    fn reply(message: store::Message) -> Option<Self::Message> {
-        C::reply(message).map(Message::Confirmation)
-    }
-
-    fn term_to_report(machine: &Self::Machine) -> Option<Term> {
-        C::term_to_report(machine.confirmation())
-    }
-
-    fn has_recovered(kept: &C::Kept) -> bool {
-        C::has_recovered(kept)
-    }
-
     fn met(message: &Self::Message) -> Option<&'static str> {
         match message {
             Message::Nomination(message) => N::met(message),
             Message::Confirmation(message) => C::met(message),
         }
-    }
-
-    fn view(machine: &Self::Machine) -> Option<(u64, Option<&Arc<View>>)> {
-        N::view(machine.nomination())
     }
 
     fn campaigns(machine: &Self::Machine) -> bool {
@@ -180,6 +168,51 @@ where
         let nominated = N::invariants(&settings.nomination).into_iter();
         let views = nominated.filter(|invariant| invariant.name() == "I7");
         confirmed.filter(|invariant| invariant.name() != "I5").chain(views).collect()
+    }
+}
+
+/// The capabilities of the two elections. Each function is used only where the election in question has the capability.
+impl<N, C> Confirmed<N, C>
+where
+    N: Algorithm<Durable = ()>,
+    C: Algorithm,
+    N::Machine: Clone,
+    C::Machine: Clone,
+{
+    fn start_guardian(
+        settings: &Timers<N::Settings, C::Settings>,
+        dead: Identity,
+        seed: u64,
+        now: Instant,
+    ) -> Machine<N::Machine, C::Machine> {
+        let guardian = C::GUARDIAN.expect("it has one")(&settings.confirmation, dead, seed, now);
+        // It neither campaigns nor votes; it exists because a machine has two parts.
+        let voters = [dead.node].into();
+        let process = ProcessStart { me: dead, voters: &voters, durable: None, seed, now };
+        Machine::new(config(settings, dead), N::start(&settings.nomination, process), guardian)
+    }
+
+    fn store_request(message: &Message<N::Message, C::Message>) -> Option<&store::Message> {
+        match message {
+            Message::Nomination(_) => None,
+            Message::Confirmation(message) => (C::STORE?.request)(message),
+        }
+    }
+
+    fn store_reply(reply: store::Message) -> Message<N::Message, C::Message> {
+        Message::Confirmation((C::STORE.expect("it has one").reply)(reply))
+    }
+
+    fn view(machine: &Machine<N::Machine, C::Machine>) -> KnownView<'_> {
+        N::VIEW.expect("it has views")(machine.nomination())
+    }
+
+    fn term_to_report(machine: &Machine<N::Machine, C::Machine>) -> Option<Term> {
+        (C::RECOVERY?.term_to_report)(machine.confirmation())
+    }
+
+    fn has_recovered(kept: &C::Kept) -> bool {
+        C::RECOVERY.is_some_and(|recovery| (recovery.has_recovered)(kept))
     }
 }
 

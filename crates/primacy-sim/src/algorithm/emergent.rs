@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting, value};
+use super::{Algorithm, ProcessStart, Serves, Settings, duration, unknown_setting, value};
 use crate::historical::emergent::{Config, Emergent as Machine, Membership, Message};
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::{Invariant, Meaning};
@@ -58,6 +58,8 @@ impl Algorithm for Emergent {
     type Machine = Machine;
     type Settings = Timers;
 
+    const SERVES: Option<Serves<Self>> = Some(Machine::admit);
+
     fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let is_seed = process.voters.iter().take(settings.seeds).any(|&seed| seed == process.me.node);
         let first = *process.voters.first().expect("there are nodes");
@@ -106,10 +108,6 @@ impl Algorithm for Emergent {
 
     fn campaigns(machine: &Machine) -> bool {
         machine.joins()
-    }
-
-    fn serves(machine: &Machine) -> Option<Result<(), String>> {
-        Some(machine.admit())
     }
 
     fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {

@@ -4,7 +4,10 @@ use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, 
 use primacy_core::election::record_update::{RecordUpdate, Task};
 use primacy_core::{Drift, Duration, FencingToken, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting};
+use super::{
+    Algorithm, ProcessStart, Settings, StartGuardian, StoreUse, Surroundings, drift, duration,
+    unknown_setting,
+};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -112,6 +115,10 @@ impl Algorithm for Lease {
     type Machine = Machine;
     type Settings = Timers;
 
+    const GUARDIAN: Option<StartGuardian<Self>> = Some(guardian);
+    const STORE: Option<StoreUse<Self>> =
+        Some(StoreUse { request: |message| Some(message), reply: core::convert::identity });
+
     fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
             me: process.me,
@@ -124,12 +131,6 @@ impl Algorithm for Lease {
             seed: process.seed,
         };
         Machine::Candidate(Box::new(Candidate::new(config, process.now)))
-    }
-
-    fn guardian(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Option<Machine> {
-        let task = Task::ReleaseFor(dead);
-        let release = RecordUpdate::new(task, settings.duration, settings.poll_interval, seed, now);
-        Some(Machine::Guardian(Box::new(release)))
     }
 
     fn kind(message: &Message) -> &'static str {
@@ -186,14 +187,6 @@ impl Algorithm for Lease {
             }
             Message::CompareAndSetReply { .. } | Message::Changed => Meaning::Nothing,
         }
-    }
-
-    fn request(message: &Message) -> Option<&Message> {
-        Some(message)
-    }
-
-    fn reply(message: Message) -> Option<Message> {
-        Some(message)
     }
 
     fn met(message: &Message) -> Option<&'static str> {
@@ -277,6 +270,12 @@ impl Algorithm for Lease {
             Box::new(DrainedBeforeReleased),
         ]
     }
+}
+
+fn guardian(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Machine {
+    let task = Task::ReleaseFor(dead);
+    let release = RecordUpdate::new(task, settings.duration, settings.poll_interval, seed, now);
+    Machine::Guardian(Box::new(release))
 }
 
 /// Returns the contents of a record as text for people.

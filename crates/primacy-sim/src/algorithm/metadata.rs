@@ -4,15 +4,17 @@ use std::sync::{Arc, LazyLock};
 
 use primacy_core::election::quorum::HardState;
 use primacy_core::hard_state::Durability;
-use primacy_core::{Duration, Identity, LeaderSequence, NodeId, Term};
-use primacy_kv::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, StoredState};
+use primacy_core::{Duration, Identity, LeaderSequence, NodeId};
+use primacy_kv::machine::{Answer, Config, Durable, Message, Metadata as Machine, StoredState};
 use primacy_kv::replication::log::{Record, Stored, Write};
 use primacy_kv::replication::message::Body;
 use primacy_kv::replication::replica;
 use primacy_kv::replication::voters::Voters;
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
-use super::{Algorithm, ProcessStart, Settings, Surroundings, duration, value};
+use super::{
+    Algorithm, ProcessStart, Recovery, Replication, Settings, Surroundings, duration, quorum, value,
+};
 use crate::display::metadata::{progress_text, voter_change_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
@@ -149,6 +151,20 @@ impl Algorithm for Metadata {
     type Machine = Machine;
     type Settings = Timers;
 
+    const RECOVERY: Option<Recovery<Self>> = Some(Recovery {
+        term_to_report: |machine| quorum::term_to_report(machine.election()),
+        has_recovered: |kept| quorum::has_recovered(&kept.hard),
+    });
+    const REPLICATION: Option<Replication<Self>> = Some(Replication {
+        state: |machine| machine,
+        ask: Message::Ask,
+        answer,
+        write,
+        voters,
+        voters_to_tell,
+        lose_log,
+    });
+
     const COUNTS_ON: bool = true;
     const VOTERS_CHANGE: bool = true;
     const TAKES_WHAT_HAS_COME: bool = true;
@@ -182,12 +198,6 @@ impl Algorithm for Metadata {
 
     fn keep(kept: &mut Option<Kept>, written: Durable) {
         kept.get_or_insert_default().take(written);
-    }
-
-    fn lose_log(kept: &mut Option<Kept>) -> bool {
-        let kept = kept.get_or_insert_default();
-        (kept.log, kept.log_lost) = (Stored::default(), true);
-        true
     }
 
     fn kind(message: &Message) -> &'static str {
@@ -265,55 +275,8 @@ impl Algorithm for Metadata {
         }
     }
 
-    fn term_to_report(machine: &Machine) -> Option<Term> {
-        Quorum::term_to_report(machine.election())
-    }
-
-    fn voters_to_tell(me: Identity, machine: &Machine) -> Option<Message> {
-        let (incarnation, voters) = (me.incarnation, Arc::clone(machine.replica().voters()));
-        Some(Message::Voters { incarnation, voters })
-    }
-
     fn campaigns(machine: &Machine) -> bool {
         Quorum::campaigns(machine.election())
-    }
-
-    fn has_recovered(kept: &Kept) -> bool {
-        Quorum::has_recovered(&kept.hard)
-    }
-
-    fn metadata(machine: &Machine) -> Option<&Machine> {
-        Some(machine)
-    }
-
-    fn ask(ask: Ask) -> Option<Message> {
-        Some(Message::Ask(ask))
-    }
-
-    fn answer(message: &Message) -> Option<&Answer> {
-        match message {
-            Message::Answer(answer) => Some(answer),
-            Message::Election { .. } | Message::Voters { .. } | Message::Log { .. } => None,
-            Message::Propose { .. } | Message::Told { .. } | Message::Ask(_) => None,
-            Message::Revise { .. } | Message::Revised { .. } => None,
-        }
-    }
-
-    fn write(durable: &Durable) -> Option<&Write> {
-        match durable {
-            Durable::Log(write) => Some(write),
-            Durable::Hard(_) | Durable::Voters(_) | Durable::LogLost(_) => None,
-        }
-    }
-
-    fn voters(kept: &Kept) -> Option<&Arc<Voters>> {
-        let logged = kept.log.records.iter().filter_map(Record::voters);
-        let snapshot = kept.log.snapshot.iter().map(|snapshot| &snapshot.voters);
-        kept.voters.iter().chain(snapshot).chain(logged).max_by_key(|voters| voters.number)
-    }
-
-    fn forgets(settings: &Timers) -> bool {
-        settings.durability == Durability::Memory
     }
 
     fn met(message: &Message) -> Option<&'static str> {
@@ -383,6 +346,38 @@ impl Algorithm for Metadata {
         promised.push(Box::new(ShownIsDurable::default()));
         promised
     }
+}
+
+fn answer(message: &Message) -> Option<&Answer> {
+    match message {
+        Message::Answer(answer) => Some(answer),
+        Message::Election { .. } | Message::Voters { .. } | Message::Log { .. } => None,
+        Message::Propose { .. } | Message::Told { .. } | Message::Ask(_) => None,
+        Message::Revise { .. } | Message::Revised { .. } => None,
+    }
+}
+
+fn write(durable: &Durable) -> Option<&Write> {
+    match durable {
+        Durable::Log(write) => Some(write),
+        Durable::Hard(_) | Durable::Voters(_) | Durable::LogLost(_) => None,
+    }
+}
+
+fn voters(kept: &Kept) -> Option<&Arc<Voters>> {
+    let logged = kept.log.records.iter().filter_map(Record::voters);
+    let snapshot = kept.log.snapshot.iter().map(|snapshot| &snapshot.voters);
+    kept.voters.iter().chain(snapshot).chain(logged).max_by_key(|voters| voters.number)
+}
+
+fn voters_to_tell(me: Identity, machine: &Machine) -> Message {
+    let (incarnation, voters) = (me.incarnation, Arc::clone(machine.replica().voters()));
+    Message::Voters { incarnation, voters }
+}
+
+fn lose_log(kept: &mut Option<Kept>) {
+    let kept = kept.get_or_insert_default();
+    (kept.log, kept.log_lost) = (Stored::default(), true);
 }
 
 /// The number of resends until a log is whole: it is found to have diverged, a snapshot is offered, and that

@@ -53,22 +53,31 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// Starts a machine.
     fn start(settings: &Self::Settings, process: ProcessStart<'_, Self::Kept>) -> Self::Machine;
 
-    /// Starts the machine that a guardian runs once its process is gone and the work has ended, if this
-    /// election has one.
-    fn guardian(settings: &Self::Settings, dead: Identity, seed: u64, now: Instant) -> Option<Self::Machine> {
-        let _ = (settings, dead, seed, now);
-        None
-    }
+    /// The start of the machine that a guardian runs once its process is gone and the work has ended, if this election has one.
+    const GUARDIAN: Option<StartGuardian<Self>> = None;
+
+    /// The requests to a compare-and-set store, for an election that is held in one.
+    const STORE: Option<StoreUse<Self>> = None;
+
+    /// The requests to a store that keeps sessions, for an election that is held in one.
+    const SESSIONS: Option<SessionsUse<Self>> = None;
+
+    /// Returns the view of the cluster that a machine has, for an election that has views.
+    const VIEW: Option<fn(&Self::Machine) -> KnownView<'_>> = None;
+
+    /// Returns whether a request that needs a cluster of some size is served, or the reason why not; for an election that counts
+    /// members.
+    const SERVES: Option<Serves<Self>> = None;
+
+    /// The return of a node that has lost its disk, for an election in which the others report their terms to it.
+    const RECOVERY: Option<Recovery<Self>> = None;
+
+    /// The replicated log and map, for nodes that keep them.
+    const REPLICATION: Option<Replication<Self>> = None;
 
     /// Adds a write to the contents of a disk.
     fn keep(kept: &mut Option<Self::Kept>, written: Self::Durable) {
         *kept = Some(written.into());
-    }
-
-    /// Removes the log, and nothing else, from a disk's contents. Returns false if this election has no log.
-    fn lose_log(kept: &mut Option<Self::Kept>) -> bool {
-        let _ = kept;
-        false
     }
 
     /// True if the number of an incarnation is above those of all earlier ones, whatever its disk, like a
@@ -99,51 +108,6 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// Returns the meaning of the message to the judge.
     fn meaning(message: &Self::Message, to: Option<NodeId>) -> Meaning;
 
-    /// Returns the request to the store in it, for elections that are held in a store.
-    fn request(message: &Self::Message) -> Option<&store::Message> {
-        let _ = message;
-        None
-    }
-
-    /// Wraps a reply of the store, for elections that are held in one.
-    fn reply(message: store::Message) -> Option<Self::Message> {
-        drop(message);
-        None
-    }
-
-    /// Returns the request to a store that keeps sessions, for elections that are held in one.
-    fn session_request(message: &Self::Message) -> Option<&queue::Message> {
-        let _ = message;
-        None
-    }
-
-    /// Wraps a reply of that store.
-    fn session_reply(message: queue::Message) -> Option<Self::Message> {
-        drop(message);
-        None
-    }
-
-    /// Returns the term that a node would report to a peer that has lost its disk, for elections in which
-    /// that matters. `None` if its own knowledge is worth nothing, because it has lost its disk too.
-    fn term_to_report(machine: &Self::Machine) -> Option<Term> {
-        let _ = machine;
-        None
-    }
-
-    /// Returns the message that tells such a peer the voters, sent before the term, for elections in which
-    /// they change.
-    fn voters_to_tell(me: Identity, machine: &Self::Machine) -> Option<Self::Message> {
-        let _ = (me, machine);
-        None
-    }
-
-    /// True if the node with this disk had lost an earlier one, and has since learned how far that one can
-    /// have gone.
-    fn has_recovered(kept: &Self::Kept) -> bool {
-        let _ = kept;
-        false
-    }
-
     /// Returns the name under which this message is counted, if it shows that a branch was taken that
     /// matters.
     fn met(message: &Self::Message) -> Option<&'static str> {
@@ -155,57 +119,6 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// for.
     fn must_meet() -> &'static [&'static str] {
         &[]
-    }
-
-    /// Returns the members of the cluster as a machine knows them, and the number of its joining; for
-    /// elections that have views.
-    fn view(machine: &Self::Machine) -> Option<(u64, Option<&Arc<View>>)> {
-        let _ = machine;
-        None
-    }
-
-    /// Returns whether a request that needs a cluster of some size is served, or the reason why not; for
-    /// elections that have views.
-    fn serves(machine: &Self::Machine) -> Option<Result<(), String>> {
-        let _ = machine;
-        None
-    }
-
-    /// Returns the replicated metadata of a machine, if it has any.
-    fn metadata(machine: &Self::Machine) -> Option<&Metadata> {
-        let _ = machine;
-        None
-    }
-
-    /// Wraps a client's question, for machines that keep metadata.
-    fn ask(ask: Ask) -> Option<Self::Message> {
-        drop(ask);
-        None
-    }
-
-    /// Returns the answer to a client.
-    fn answer(message: &Self::Message) -> Option<&Answer> {
-        let _ = message;
-        None
-    }
-
-    /// Returns the write to the disk of a log, for machines that have one.
-    fn write(durable: &Self::Durable) -> Option<&Write> {
-        let _ = durable;
-        None
-    }
-
-    /// Returns the voters that a node counts when it starts with this disk, where voters may change and the
-    /// disk names any.
-    fn voters(kept: &Self::Kept) -> Option<&Arc<Voters>> {
-        let _ = kept;
-        None
-    }
-
-    /// True if a restarted node has lost all that the others count on, and has to ask them.
-    fn forgets(settings: &Self::Settings) -> bool {
-        let _ = settings;
-        false
     }
 
     /// Returns the maximum time from the end of all faults until all nodes name one leader.
@@ -241,6 +154,68 @@ pub trait Algorithm: Debug + Sized + 'static {
 
     /// Returns the invariants that this election promises.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>>;
+}
+
+/// Starts the machine of a guardian: with the settings, the dead process, a seed and the time on its clock.
+pub type StartGuardian<A> =
+    fn(&<A as Algorithm>::Settings, Identity, u64, Instant) -> <A as Algorithm>::Machine;
+
+/// Returns whether a machine serves a request, or the reason why not.
+pub type Serves<A> = fn(&<A as Algorithm>::Machine) -> Result<(), String>;
+
+/// An election's use of a compare-and-set store.
+#[derive(Debug)]
+pub struct StoreUse<A: Algorithm> {
+    /// Returns the request to the store in a message, if it is one.
+    pub request: fn(&A::Message) -> Option<&store::Message>,
+    /// Wraps a reply of the store.
+    pub reply: fn(store::Message) -> A::Message,
+}
+
+/// An election's use of a store that keeps sessions.
+#[derive(Debug)]
+pub struct SessionsUse<A: Algorithm> {
+    /// Returns the request to the store in a message, if it is one.
+    pub request: fn(&A::Message) -> Option<&queue::Message>,
+    /// Wraps a reply of the store.
+    pub reply: fn(queue::Message) -> A::Message,
+}
+
+/// The number of a node's joining, and the members of the cluster as it knows them.
+pub type KnownView<'a> = (u64, Option<&'a Arc<View>>);
+
+/// The return of a node that has lost its disk.
+#[derive(Debug)]
+pub struct Recovery<A: Algorithm> {
+    /// Returns the term that a node would report to a peer that has lost its disk. `None` if its own knowledge is worth nothing,
+    /// because it has lost its disk too.
+    pub term_to_report: fn(&A::Machine) -> Option<Term>,
+    /// True if the node with this disk had lost an earlier one, and has since learned how far that one can have gone.
+    pub has_recovered: fn(&A::Kept) -> bool,
+}
+
+/// The replicated log and map.
+#[derive(Debug)]
+pub struct Replication<A: Algorithm> {
+    /// Returns the replicated state of a machine.
+    pub state: fn(&A::Machine) -> &Metadata,
+    /// Wraps a client's request.
+    pub ask: fn(Ask) -> A::Message,
+    /// Returns the answer to a client in a message, if it is one.
+    pub answer: fn(&A::Message) -> Option<&Answer>,
+    /// Returns the write to the disk of the log, if it is one.
+    pub write: fn(&A::Durable) -> Option<&Write>,
+    /// Returns the voters that a node counts when it starts with this disk, if the disk names any.
+    pub voters: fn(&A::Kept) -> Option<&Arc<Voters>>,
+    /// Returns the message that tells the voters to a peer that has lost its disk, sent before the term.
+    pub voters_to_tell: fn(Identity, &A::Machine) -> A::Message,
+    /// Removes the log, and nothing else, from a disk's contents.
+    pub lose_log: fn(&mut Option<A::Kept>),
+}
+
+/// Returns the replicated state of a machine, if it has any.
+pub(crate) fn metadata<A: Algorithm>(machine: &A::Machine) -> Option<&Metadata> {
+    A::REPLICATION.map(|replication| (replication.state)(machine))
 }
 
 /// One incarnation of a process, as passed to its machine.

@@ -8,7 +8,8 @@ use primacy_core::election::quorum::{
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
 use super::{
-    ATTEMPTS, Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting, value,
+    ATTEMPTS, Algorithm, ProcessStart, Recovery, Settings, Surroundings, drift, duration, unknown_setting,
+    value,
 };
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
@@ -161,6 +162,8 @@ impl Algorithm for Quorum {
     type Machine = Machine;
     type Settings = Timers;
 
+    const RECOVERY: Option<Recovery<Self>> = Some(Recovery { term_to_report, has_recovered });
+
     fn start(settings: &Timers, process: ProcessStart<'_, HardState>) -> Machine {
         let config = settings.config(process.me, process.voters, process.seed);
         Machine::new(config, process.durable.unwrap_or_default(), process.now)
@@ -221,19 +224,10 @@ impl Algorithm for Quorum {
         }
     }
 
-    fn term_to_report(machine: &Machine) -> Option<Term> {
-        let status = machine.status();
-        status.recovering.is_none().then_some(status.hard.term)
-    }
-
     fn campaigns(machine: &Machine) -> bool {
         let status = machine.status();
         // A node that was elected and has not heard from a majority yet does not lead.
         matches!(status.role, "pre-candidate" | "candidate" | "leader") && status.valid_until.is_none()
-    }
-
-    fn has_recovered(kept: &HardState) -> bool {
-        kept.disk_state == DiskState::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {
@@ -345,6 +339,15 @@ impl Algorithm for Quorum {
         }
         promised
     }
+}
+
+pub(super) fn term_to_report(machine: &Machine) -> Option<Term> {
+    let status = machine.status();
+    status.recovering.is_none().then_some(status.hard.term)
+}
+
+pub(super) fn has_recovered(kept: &HardState) -> bool {
+    kept.disk_state == DiskState::Recovered
 }
 
 fn answer_text(answer: Answer) -> String {

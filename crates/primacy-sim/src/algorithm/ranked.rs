@@ -4,7 +4,9 @@ use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
 use primacy_core::{Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{ATTEMPTS, Algorithm, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
+use super::{
+    ATTEMPTS, Algorithm, ProcessStart, Recovery, Settings, Surroundings, duration, unknown_setting, value,
+};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -86,6 +88,8 @@ impl Algorithm for Ranked {
     type Machine = Machine;
     type Settings = Timers;
 
+    const RECOVERY: Option<Recovery<Self>> = Some(Recovery { term_to_report, has_recovered });
+
     fn start(settings: &Timers, process: ProcessStart<'_, HardState>) -> Machine {
         let config = Config {
             me: process.me,
@@ -149,17 +153,8 @@ impl Algorithm for Ranked {
         }
     }
 
-    fn term_to_report(machine: &Machine) -> Option<Term> {
-        let status = machine.status();
-        status.recovering.is_none().then_some(status.known)
-    }
-
     fn campaigns(machine: &Machine) -> bool {
         machine.status().role == "voting"
-    }
-
-    fn has_recovered(kept: &HardState) -> bool {
-        kept.disk_state == DiskState::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {
@@ -240,6 +235,15 @@ impl Algorithm for Ranked {
             Box::new(DrainedBeforeReleased),
         ]
     }
+}
+
+fn term_to_report(machine: &Machine) -> Option<Term> {
+    let status = machine.status();
+    status.recovering.is_none().then_some(status.known)
+}
+
+fn has_recovered(kept: &HardState) -> bool {
+    kept.disk_state == DiskState::Recovered
 }
 
 fn claim_text(claim: &Claim) -> String {

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use primacy_core::detector::Detection;
 use primacy_core::election::lease;
 use primacy_core::election::seniority::{Body, Config, JoinAnswer, Message, Seniority as Machine};
-use primacy_core::membership::{Age, Attributes, Policy, Sight, View};
+use primacy_core::membership::{Age, Attributes, Policy, Sight};
 use primacy_core::{Duration, NodeId};
 
 use super::lease::Lease;
-use super::{Algorithm, NODES_MAX, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
+use super::{
+    Algorithm, KnownView, NODES_MAX, ProcessStart, Serves, Settings, StoreUse, Surroundings, duration,
+    unknown_setting, value,
+};
 use crate::display::views::{list, names_text, version_text};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
@@ -146,6 +149,10 @@ impl Algorithm for Seniority {
     type Machine = Machine;
     type Settings = Timers;
 
+    const STORE: Option<StoreUse<Self>> = Some(StoreUse { request, reply });
+    const VIEW: Option<fn(&Machine) -> KnownView<'_>> = Some(|machine| (machine.joining(), machine.view()));
+    const SERVES: Option<Serves<Self>> = Some(|machine| machine.admit().map_err(|error| error.to_string()));
+
     const FENCED: bool = false;
 
     fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
@@ -242,34 +249,6 @@ impl Algorithm for Seniority {
         Meaning::Nothing // It promises nothing of what invariants of terms ask for: two parts may have one term.
     }
 
-    fn request(message: &Message) -> Option<&lease::Message> {
-        match &message.body {
-            Body::Store(request) => Some(request),
-            Body::Join { .. }
-            | Body::JoinReply { .. }
-            | Body::View(_)
-            | Body::ViewReply(_)
-            | Body::Heartbeat { .. } => None,
-            Body::Ask(_) | Body::Leave { .. } | Body::Down { .. } | Body::Probe(_) | Body::ProbeReply(_) => {
-                None
-            }
-            Body::MergeAsk(_) | Body::MergeReply(_) | Body::Merge { .. } => None,
-        }
-    }
-
-    fn reply(message: lease::Message) -> Option<Message> {
-        let incarnation = primacy_core::Incarnation { count: 0, nonce: 0 }; // The store has no life.
-        Some(Message { incarnation, body: Body::Store(message) })
-    }
-
-    fn view(machine: &Machine) -> Option<(u64, Option<&Arc<View>>)> {
-        Some((machine.joining(), machine.view()))
-    }
-
-    fn serves(machine: &Machine) -> Option<Result<(), String>> {
-        Some(machine.admit().map_err(|error| error.to_string()))
-    }
-
     fn campaigns(machine: &Machine) -> bool {
         machine.status().attempts > 0
     }
@@ -349,6 +328,24 @@ impl Algorithm for Seniority {
         }
         invariants
     }
+}
+
+fn request(message: &Message) -> Option<&lease::Message> {
+    match &message.body {
+        Body::Store(request) => Some(request),
+        Body::Join { .. }
+        | Body::JoinReply { .. }
+        | Body::View(_)
+        | Body::ViewReply(_)
+        | Body::Heartbeat { .. } => None,
+        Body::Ask(_) | Body::Leave { .. } | Body::Down { .. } | Body::Probe(_) | Body::ProbeReply(_) => None,
+        Body::MergeAsk(_) | Body::MergeReply(_) | Body::Merge { .. } => None,
+    }
+}
+
+fn reply(message: lease::Message) -> Message {
+    let incarnation = primacy_core::Incarnation { count: 0, nonce: 0 }; // The store has no life.
+    Message { incarnation, body: Body::Store(message) }
 }
 
 fn sight_text(sight: &Sight) -> String {

@@ -6,7 +6,10 @@ use primacy_core::election::session::{
 };
 use primacy_core::{Drift, Duration, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{Algorithm, ProcessStart, Settings, Surroundings, drift, duration, unknown_setting};
+use super::{
+    Algorithm, ProcessStart, SessionsUse, Settings, StartGuardian, Surroundings, drift, duration,
+    unknown_setting,
+};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -124,6 +127,10 @@ impl Algorithm for Session {
     type Machine = Machine;
     type Settings = Timers;
 
+    const GUARDIAN: Option<StartGuardian<Self>> = Some(guardian);
+    const SESSIONS: Option<SessionsUse<Self>> =
+        Some(SessionsUse { request: |message| Some(message), reply: core::convert::identity });
+
     fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
         let config = Config {
             me: Holder { identity: process.me, address: String::new() },
@@ -136,11 +143,6 @@ impl Algorithm for Session {
             poll_interval: settings.poll_interval,
         };
         Machine::Candidate(Box::new(Candidate::new(config, process.now)))
-    }
-
-    fn guardian(settings: &Timers, dead: Identity, _seed: u64, now: Instant) -> Option<Machine> {
-        let eviction = Eviction::new(dead, settings.timeout, settings.poll_interval, now);
-        Some(Machine::Eviction(Box::new(eviction)))
     }
 
     fn kind(message: &Message) -> &'static str {
@@ -223,14 +225,6 @@ impl Algorithm for Session {
         Meaning::Nothing // What a request lets go of, the store knows.
     }
 
-    fn session_request(message: &Message) -> Option<&Message> {
-        Some(message)
-    }
-
-    fn session_reply(message: Message) -> Option<Message> {
-        Some(message)
-    }
-
     fn met(message: &Message) -> Option<&'static str> {
         let failure = match message {
             Message::CampaignReply {
@@ -309,6 +303,11 @@ impl Algorithm for Session {
             Box::new(DrainedBeforeReleased),
         ]
     }
+}
+
+fn guardian(settings: &Timers, dead: Identity, _seed: u64, now: Instant) -> Machine {
+    let eviction = Eviction::new(dead, settings.timeout, settings.poll_interval, now);
+    Machine::Eviction(Box::new(eviction))
 }
 
 fn with(kind: &str, failure: RequestFailure) -> String {

@@ -5,7 +5,7 @@ use primacy_kv::replication::voters::Voters;
 
 use super::Script;
 use crate::algorithm::lease::record_text;
-use crate::algorithm::{Algorithm, value};
+use crate::algorithm::{Algorithm, metadata, value};
 use crate::display::metadata::state_text;
 use crate::display::partitions::partitions_text;
 use crate::display::views::members_text;
@@ -48,7 +48,7 @@ impl<A: Algorithm> Script<A> {
                 let world = self.world()?;
                 let at = world.now();
                 let process = world.process(slot).ok_or("it does not run")?;
-                let machine = A::metadata(&process.machine).ok_or("this election keeps nothing")?;
+                let machine = metadata::<A>(&process.machine).ok_or("this election keeps nothing")?;
                 let text = state_text(machine);
                 self.say(format!("{at:>8}  {node}: {text}"));
             }
@@ -65,7 +65,8 @@ impl<A: Algorithm> Script<A> {
                 let world = self.world()?;
                 let at = world.now();
                 let process = world.process(slot).ok_or("it does not run")?;
-                let machine = A::metadata(&process.machine).ok_or("the voters of this election are fixed")?;
+                let machine =
+                    metadata::<A>(&process.machine).ok_or("the voters of this election are fixed")?;
                 let line = voters_text(machine.replica().voters());
                 self.say(format!("{at:>8}  voters of {node}: {line}"));
             }
@@ -74,7 +75,8 @@ impl<A: Algorithm> Script<A> {
                 let world = self.world()?;
                 let at = world.now();
                 let process = world.process(slot).ok_or("it does not run")?;
-                let served = A::serves(&process.machine).ok_or("this election has no such requests")?;
+                let serves = A::SERVES.ok_or("this election has no such requests")?;
+                let served = serves(&process.machine);
                 let text =
                     served.map_or_else(|why| format!("is refused: {why}"), |()| "is served".to_owned());
                 self.say(format!("{at:>8}  a request at {node} {text}"));

@@ -17,7 +17,7 @@ use primacy_kv::partitions::Command as Order;
 use primacy_kv::replication::replica::{Progress, VoterChange};
 
 use super::{ScheduledEvent, World};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, metadata};
 use crate::clock::Moment;
 use crate::display::metadata::{
     command_text, operation_text, outcome_text, progress_text, voter_change_text,
@@ -188,7 +188,8 @@ impl<A: Algorithm> World<A> {
             Wanted::Revise(change) => Ask::Revise(ticket, change.clone()),
             Wanted::AcceptLoss => Ask::AcceptLoss(ticket),
         };
-        let Some(message) = A::ask(ask.clone()) else { return false };
+        let Some(replication) = A::REPLICATION else { return false };
+        let message = (replication.ask)(ask.clone());
         let text = asked_text(&wanted);
         self.trace_client(slot, level(&wanted), true, || text);
         self.clients.open.insert(ticket, Open { life, slot, wanted, since: self.now() });
@@ -221,7 +222,7 @@ impl<A: Algorithm> World<A> {
         }
         let read = match &open.wanted {
             Wanted::Read(operation) => self.process(slot).and_then(|process| {
-                A::metadata(&process.machine).and_then(|machine| machine.state().observe(operation))
+                metadata::<A>(&process.machine).and_then(|machine| machine.state().observe(operation))
             }),
             Wanted::Command(_) | Wanted::Session(..) | Wanted::Revise(_) | Wanted::AcceptLoss => None,
         };
@@ -372,7 +373,7 @@ impl<A: Algorithm> World<A> {
         let asked = |slot: ProcessSlot| Some(slot) != without && voters.contains(&self.node(slot).name);
         for slot in self.slots().filter(|&slot| asked(slot)) {
             let Some(process) = self.process(slot) else { continue };
-            let Some(machine) = A::metadata(&process.machine) else { return Ok(()) };
+            let Some(machine) = metadata::<A>(&process.machine) else { return Ok(()) };
             if machine.replica().is_recovering() || !machine.replica().is_current() {
                 return Err(format!("{} has not all that is committed", process.me.node));
             }

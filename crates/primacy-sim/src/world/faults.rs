@@ -1,6 +1,6 @@
 //! Faults of nodes, and their detection by others: crashes, pauses, restarts, connections, guardians.
 
-use primacy_core::{Command, Duration, Endpoint, Evidence, Identity, Input, Peer};
+use primacy_core::{Command, Duration, Endpoint, Evidence, Identity, Input, Peer, Term};
 
 use super::{ScheduledEvent, World};
 use crate::algorithm::{Algorithm, Settings as _};
@@ -122,8 +122,8 @@ impl<A: Algorithm> World<A> {
         }
         let seed = self.rng.next_u64();
         let node = self.node(slot);
-        let guardian = A::guardian(&node.settings, dead, seed, node.clock.read(self.now));
-        if let Some(machine) = guardian {
+        if let Some(start) = A::GUARDIAN {
+            let machine = start(&node.settings, dead, seed, node.clock.read(self.now));
             let guardian = self.guardian(slot);
             self.begin(guardian, dead, machine);
         }
@@ -184,13 +184,12 @@ impl<A: Algorithm> World<A> {
     /// Starts a crashed node again with only the log gone from its disk. Returns false if it runs, or keeps
     /// no log.
     pub fn restart_without_log(&mut self, slot: ProcessSlot) -> bool {
-        let can = self.process(slot).is_none() && A::lose_log(&mut self.node_mut(slot).disk.contents);
-        if can {
-            self.counters.count("lost disk: the log alone");
-            self.trace_node(slot, Level::Event, || "finds no log on its disk".to_owned());
-            self.start(slot);
-        }
-        can
+        let Some(replication) = A::REPLICATION.filter(|_| self.process(slot).is_none()) else { return false };
+        (replication.lose_log)(&mut self.node_mut(slot).disk.contents);
+        self.counters.count("lost disk: the log alone");
+        self.trace_node(slot, Level::Event, || "finds no log on its disk".to_owned());
+        self.start(slot);
+        true
     }
 
     /// Starts a crashed node again with a disk that it had before, in place of the last one. Returns false if
@@ -380,7 +379,7 @@ impl<A: Algorithm> World<A> {
     /// True if its election would miss the contents of its disk, and every other node would notice.
     #[must_use]
     pub fn is_known_to_all(&self, slot: ProcessSlot) -> bool {
-        let reports = self.process(slot).is_some_and(|process| A::term_to_report(&process.machine).is_some());
+        let reports = self.can_tell_terms(slot);
         let mut others = self.slots().filter(|&other| other != slot);
         reports && others.all(|other| self.node(other).disk.peers.contains_key(&slot))
     }
@@ -398,8 +397,13 @@ impl<A: Algorithm> World<A> {
         self.can_tell_terms(by) && slot != by && !self.is_former(slot, by)
     }
 
+    fn term_to_report(&self, slot: ProcessSlot) -> Option<Term> {
+        let recovery = A::RECOVERY?;
+        self.process(slot).and_then(|process| (recovery.term_to_report)(&process.machine))
+    }
+
     fn can_tell_terms(&self, by: ProcessSlot) -> bool {
-        self.process(by).is_some_and(|process| A::term_to_report(&process.machine).is_some())
+        self.term_to_report(by).is_some()
     }
 
     /// Readmits a node that has lost its disk, as an operator: `by` knows it with its new one from now on.
@@ -436,8 +440,10 @@ impl<A: Algorithm> World<A> {
     /// Reports the voters and the term to a readmitted node, as its first messages over a connection.
     fn report_term(&mut self, by: ProcessSlot, to: ProcessSlot) {
         let reports = self.node(by).disk.peers.get(&to).is_some_and(|known| known.readmitted);
-        let term = self.process(by).and_then(|process| A::term_to_report(&process.machine));
-        let voters = self.process(by).and_then(|process| A::voters_to_tell(process.me, &process.machine));
+        let term = self.term_to_report(by);
+        let voters = self.process(by).and_then(|process| {
+            A::REPLICATION.map(|replication| (replication.voters_to_tell)(process.me, &process.machine))
+        });
         if let Some(term) = term.filter(|_| reports) {
             let by = self.node(by).name;
             self.trace_node(to, Level::Event, || {

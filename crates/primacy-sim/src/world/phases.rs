@@ -7,7 +7,7 @@ use primacy_kv::machine::Metadata;
 
 use super::faults::Crash;
 use super::{ScheduledEvent, World};
-use crate::algorithm::{Algorithm, Settings as _, Surroundings};
+use crate::algorithm::{Algorithm, Settings as _, Surroundings, metadata};
 use crate::clock::Moment;
 use crate::disk::MetByCrash;
 use crate::invariants::{Observation, Phase};
@@ -132,7 +132,7 @@ impl<A: Algorithm> World<A> {
             let Some(machine) = self.process(slot).map(|process| &process.machine) else { return true };
             let lost = !self.node(slot).shelf.is_empty();
             let is_taken_for_whole = |it: &Metadata| lost && it.election().disk_state() == DiskState::Intact;
-            knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
+            knows::<A>(machine) && !metadata::<A>(machine).is_some_and(is_taken_for_whole)
         };
         let votes = |slot: &ProcessSlot| voters.contains(&self.node(*slot).name);
         self.slots().filter(votes).filter(is_whole).count() < majority::needed(voters.len())
@@ -205,7 +205,7 @@ impl<A: Algorithm> World<A> {
     fn views_agree(&self) -> bool {
         let asked = self.slots().filter_map(|slot| self.process(slot));
         let views: Vec<_> =
-            asked.map(|process| A::view(&process.machine).map(|(_, view)| (process.me, view))).collect();
+            asked.map(|process| A::VIEW.map(|view_of| (process.me, view_of(&process.machine).1))).collect();
         let count = views.len();
         let first = views.iter().flatten().find_map(|(_, view)| *view);
         views.into_iter().flatten().all(|(me, view)| {
@@ -237,5 +237,5 @@ impl<A: Algorithm> World<A> {
 
 /// True if a machine knows the committed records, as far as it ever did.
 fn knows<A: Algorithm>(machine: &A::Machine) -> bool {
-    A::metadata(machine).is_none_or(|machine| !machine.replica().is_recovering())
+    metadata::<A>(machine).is_none_or(|machine| !machine.replica().is_recovering())
 }

@@ -8,7 +8,7 @@ use primacy_kv::command::SessionId;
 use primacy_kv::partitions::{GroupName, Partitions, Plan, Ranges};
 
 use super::{ScheduledEvent, World};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, metadata};
 use crate::process_slot::ProcessSlot;
 use crate::resource::Resource;
 use crate::trace::Level;
@@ -23,7 +23,7 @@ impl<A: Algorithm> World<A> {
     /// The partitions, as far as a running node knows them.
     #[must_use]
     pub fn partitions(&self, slot: ProcessSlot) -> Option<&Partitions> {
-        A::metadata(&self.process(slot)?.machine).map(|machine| machine.state().partitions())
+        metadata::<A>(&self.process(slot)?.machine).map(|machine| machine.state().partitions())
     }
 
     /// Writes to a partition as the work of its primary, with the token that its node knows. The write takes

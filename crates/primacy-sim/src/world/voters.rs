@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use primacy_core::{LeaderSequence, NodeId};
 
 use super::World;
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, metadata};
 use crate::process_slot::ProcessSlot;
 
 impl<A: Algorithm> World<A> {
@@ -29,13 +29,15 @@ impl<A: Algorithm> World<A> {
     }
 
     fn numbered_voters_of(&self, slot: ProcessSlot) -> (LeaderSequence, BTreeSet<NodeId>) {
-        let machine = self.process(slot).map(|process| A::metadata(&process.machine));
+        let machine = self.process(slot).map(|process| metadata::<A>(&process.machine));
         let counted = match machine {
             Some(None) => {
                 return (LeaderSequence::NONE, self.slots().map(|slot| self.node(slot).name).collect());
             }
             Some(Some(machine)) => Some(machine.replica().voters()),
-            None => self.node(slot).disk.contents.as_ref().and_then(A::voters),
+            None => {
+                self.node(slot).disk.contents.as_ref().and_then(|contents| (A::REPLICATION?.voters)(contents))
+            }
         };
         let configured = || (LeaderSequence::NONE, self.node(slot).voters.clone());
         counted.map_or_else(configured, |voters| (voters.number, voters.names()))
