@@ -465,6 +465,8 @@ fn body_text(body: &Body) -> String {
 
 #[cfg(test)]
 mod tests {
+    use primacy_core::Term;
+
     use super::*;
 
     #[test]

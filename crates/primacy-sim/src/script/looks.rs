@@ -65,9 +65,8 @@ impl<A: Algorithm> Script<A> {
                 let world = self.world()?;
                 let at = world.now();
                 let process = world.process(slot).ok_or("it does not run")?;
-                let machine =
-                    metadata::<A>(&process.machine).ok_or("the voters of this election are fixed")?;
-                let line = voters_text(machine.replica().voters());
+                let state = metadata::<A>(&process.machine).ok_or("the voters of this election are fixed")?;
+                let line = voters_text(state.replica().voters());
                 self.say(format!("{at:>8}  voters of {node}: {line}"));
             }
             ["request", node] => {
@@ -75,8 +74,7 @@ impl<A: Algorithm> Script<A> {
                 let world = self.world()?;
                 let at = world.now();
                 let process = world.process(slot).ok_or("it does not run")?;
-                let serves = A::SERVES.ok_or("this election has no such requests")?;
-                let served = serves(&process.machine);
+                let served = A::SERVES.ok_or("this election has no such requests")?(&process.machine);
                 let text =
                     served.map_or_else(|why| format!("is refused: {why}"), |()| "is served".to_owned());
                 self.say(format!("{at:>8}  a request at {node} {text}"));
