@@ -1,7 +1,7 @@
 //! Failure detectors: a guess, from silence, that a node is gone.
 //!
-//! A detector is never right for certain, which is why no election here rests its safety on one. It decides
-//! when to ask for another leader; votes, promises and records decide whether there may be one.
+//! A detector can always be wrong, so no election rests its safety on one. The detector decides when to campaign;
+//! votes, promises and records decide whether there may be another leader.
 
 mod phi_accrual;
 
@@ -21,13 +21,14 @@ pub enum Detection {
         /// The timeout.
         timeout: Duration,
     },
-    /// By how unlikely the silence is after the intervals that were seen before: Akka's.
+    /// By how unlikely the silence is, given the intervals observed so far: Akka's detector.
     PhiAccrual {
-        /// The threshold of phi, in tenths: with 80, one such silence in 10⁸ is expected of a node that is alive.
+        /// The threshold of phi, in tenths: at 80, a live node is expected to be silent that long once in 10⁸
+        /// intervals.
         threshold_tenths: u32,
-        /// The length by which a pause of the node may exceed an interval.
+        /// The pause of the node that is tolerated beyond the interval.
         acceptable_pause: Duration,
-        /// The least spread that is assumed of intervals.
+        /// The lower bound on the assumed standard deviation of the intervals.
         deviation_min: Duration,
     },
 }
@@ -35,14 +36,14 @@ pub enum Detection {
 /// A detector of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Detector {
-    /// See [`Detection::Missed`], and [`Detection::Deadline`], which differ only in their configuration.
+    /// Made by [`Detection::Missed`] and [`Detection::Deadline`], which differ only in their configuration.
     Timeout(MissedHeartbeats),
     /// See [`Detection::PhiAccrual`].
     PhiAccrual(PhiAccrual),
 }
 
 impl Detection {
-    /// A detector of a node that is heard every `interval`, which takes it to have been heard `at` this time.
+    /// Makes a detector of a node that is expected every `interval`, and counts as heard `at` this time.
     #[must_use]
     pub fn begin(self, interval: Duration, at: Instant) -> Detector {
         match self {
@@ -55,7 +56,7 @@ impl Detection {
         }
     }
 
-    /// The longest silence of a node that was heard once, and is expected every `interval`.
+    /// The silence after which a node that was heard once, and is expected every `interval`, is suspected.
     #[must_use]
     pub fn patience(self, interval: Duration) -> Duration {
         self.begin(interval, Instant::default()).deadline().since(Instant::default())
@@ -96,8 +97,8 @@ impl Detector {
 
 /// A detector that suspects a node after a number of consecutive heartbeats did not come.
 ///
-/// Intuition: the node is heard every `interval`; `miss_count` intervals of silence, and it is suspected.
-/// The BlazingMQ article uses three of them (its code ten).
+/// Intuition: the node is expected every `interval`; it is suspected after `miss_count` intervals of silence. The
+/// BlazingMQ article uses three of them (its code ten).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MissedHeartbeats {
     patience: Duration,

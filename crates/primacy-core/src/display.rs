@@ -7,8 +7,8 @@ use alloc::string::String;
 use crate::protocol::{Event, Mandate, Reason, Violation};
 use crate::time::Instant;
 
-/// An event as a sentence whose subject is the node. `until` puts in words until when a leadership is valid, from the
-/// instant of the node's clock.
+/// An event as a sentence whose subject is the node. `until` formats the end of a leadership, an instant of the node's
+/// clock.
 #[must_use]
 pub fn event(event: &Event, until: impl FnOnce(Instant) -> String) -> String {
     match *event {

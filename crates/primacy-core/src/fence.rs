@@ -1,12 +1,12 @@
 //! Fencing: the resource's side of an election.
 //!
-//! A leader that was paused does not know that it has been replaced. Only the resource that it writes to can
-//! refuse it, and for that it needs one number: the highest token that it has seen.
+//! A leader that was paused does not know that it has been replaced. Only the resource that it writes to can refuse it,
+//! and for that the resource needs one number: the highest token that it has seen.
 
 use core::fmt;
 
-/// The number that a leader presents with every request; within an election, each leadership's is higher than every
-/// earlier one's, across restarts of everything.
+/// The number that a leader presents with every request. In one election each leadership has a higher token than all
+/// earlier ones, even if every node has restarted in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(pub u64);
 
@@ -27,11 +27,11 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// Admits the tokens that are not stale: the check that every resource of an election must make.
+/// The check that every resource of an election must make: it admits tokens that are not stale.
 ///
-/// The check and the write that it protects must be one step for the resource: both under one lock, in one
-/// transaction, or in one statement. A `Fence` that is lost with the process forgets what it has seen;
-/// a resource that outlives its process keeps the highest token where it keeps its data.
+/// The check and the write that it protects must be one step for the resource: both under one lock, in one transaction,
+/// or in one statement. A `Fence` in memory is lost with the process; a durable resource stores the highest token with
+/// its data.
 ///
 /// ```
 /// use primacy_core::fence::{Fence, FencingToken, FenceError};
@@ -52,7 +52,7 @@ pub struct Fence {
 /// The reason why a token was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceError {
-    /// A later leader has been here.
+    /// A later leader has used this resource.
     Stale {
         /// The token that was presented.
         presented: FencingToken,

@@ -7,13 +7,13 @@ use crate::protocol::Evidence;
 use crate::term::Term;
 use crate::time::Duration;
 
-/// The highest term of an honest node: a higher one would take a thousand elections a second for 292 million years.
+/// The limit on the terms of honest nodes: to exceed it would take a thousand elections a second for 292 million years.
 pub const TERM_MAX: Term = Term(u64::MAX / 2);
 
 /// The durable state of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
-    /// The highest term that it has taken over.
+    /// The highest term that it has adopted.
     pub term: Term,
     /// The candidate that it has voted for in that term.
     pub voted_for: Option<Identity>,
@@ -23,14 +23,14 @@ pub struct HardState {
     pub disk_state: DiskState,
 }
 
-/// A meaning of holding a record of a replicated log.
+/// The durability that a node gives a record of a replicated log before it acknowledges the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// The record is on the node's disk.
     #[default]
     Fsync,
-    /// The record is in the node's memory, as in BlazingMQ. A node that restarts has lost its log, and asks the others
-    /// for it.
+    /// The record is in the node's memory, as in BlazingMQ. A node that restarts has lost its log, and fetches it from
+    /// the others.
     Memory,
 }
 
@@ -47,9 +47,9 @@ pub enum DiskState {
 }
 
 impl DiskState {
-    /// Returns true if this evidence tells node `me`, which counts on its state, that there was another one: it may
-    /// have voted and promised with that. A node that has recovered from a loss is refused by nodes that have not heard
-    /// of that yet, and goes on.
+    /// Returns true if this evidence shows node `me`, which believes its state complete, that it had another disk: it
+    /// may have voted and promised with that one. A recovered node ignores refusals by nodes that have not heard of its
+    /// recovery.
     #[must_use]
     pub fn is_refuted_by(self, evidence: Evidence, me: NodeId) -> bool {
         match evidence {
@@ -67,12 +67,12 @@ impl DiskState {
 pub(crate) struct TermReports(BTreeMap<NodeId, Term>);
 
 impl TermReports {
-    /// Takes a report. With the last one of the voters but for `me`, returns the state above all of them, in which the
-    /// node takes part again.
+    /// Records a report. When all voters other than `me` have reported, returns a state whose term is above all
+    /// reports, with which the node votes again.
     ///
-    /// Reports from one voter of every majority would not do: a candidate that has a lost vote may be short of one
-    /// more, and a voter that reported a lower term may yet give it. But a candidate itself knows the term that it
-    /// campaigns for.
+    /// Reports from a part of the voters that meets every majority would not suffice: a candidate that holds a lost
+    /// vote of this node may need one more vote, and a voter that has reported a lower term may still grant it. Among
+    /// all voters is that candidate, which reports the term in which it campaigns.
     pub(crate) fn take(
         &mut self,
         hard: HardState,
@@ -82,7 +82,7 @@ impl TermReports {
         term: Term,
     ) -> Option<HardState> {
         self.0.insert(by, term);
-        // Voters may have come and gone meanwhile.
+        // The voters may have changed since earlier reports.
         if self.missing(voters, me).next().is_some() {
             return None;
         }

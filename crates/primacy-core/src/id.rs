@@ -6,12 +6,12 @@ use core::hash::{Hash, Hasher};
 
 /// The name of a node: 1 to 63 bytes of letters, digits, `.`, `_`, `-` and `:`.
 ///
-/// Names are ordered by their bytes; where an algorithm needs an order of nodes, it is this one. The name is kept in
-/// place, so that a `NodeId` can be copied like a number and a machine that holds some can be cloned, hashed and
-/// compared without following pointers.
+/// Names are ordered by their bytes; where an algorithm needs an order of nodes, it is this one. The bytes are stored
+/// inline, so that a `NodeId` is `Copy`, and a machine that contains names is cloned, hashed and compared without
+/// following pointers.
 #[derive(Clone, Copy)]
 pub struct NodeId {
-    // Padded with zeros, which no name contains; so their order is the order of the names.
+    // Padded with zeros, which no name contains, so the arrays order as the names do.
     bytes: [u8; NodeId::LENGTH_MAX],
     length: u8,
 }
@@ -52,7 +52,8 @@ impl NodeId {
         Ok(Self { bytes, length })
     }
 
-    /// The first eight bytes, the first one weighing most; and true if a name that begins so has no others.
+    /// The first eight bytes as a big-endian number, and true if the name has no byte after them (it is shorter than
+    /// eight bytes).
     const fn head(&self) -> (u64, bool) {
         let [a, b, c, d, e, f, g, h, ..] = self.bytes;
         (u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.length < 8)
@@ -66,8 +67,8 @@ impl NodeId {
     }
 }
 
-/// The order of the bytes. Most names are short, and machines compare them all the time: where the first eight bytes
-/// decide, no others are looked at.
+/// Orders names by their bytes. Most names are short and machines compare them often, so the rest is read only if the
+/// first eight bytes are equal.
 impl Ord for NodeId {
     fn cmp(&self, other: &Self) -> Ordering {
         let (head, is_all) = self.head();
@@ -136,9 +137,9 @@ impl core::error::Error for NodeIdError {}
 
 /// One run of a node's process.
 ///
-/// The counter is durable and grows with every start, for people to read; the nonce is drawn anew at every
-/// start, so that a disk restored from a backup never repeats an incarnation. Two incarnations are the same
-/// only if both agree, and their order means nothing.
+/// The counter is durable and grows with every start, for people to read; the nonce is drawn anew at every start, so
+/// that a disk restored from a backup never repeats an incarnation. Two incarnations are equal only if both fields are
+/// equal; their order has no meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation {
     /// The number of times the node has started.
@@ -159,7 +160,7 @@ impl fmt::Debug for Incarnation {
     }
 }
 
-/// One incarnation of one node: it is promised something, voted for, or holds a lease.
+/// One incarnation of one node: what votes and promises are given to, and what holds a lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The node.

@@ -1,4 +1,4 @@
-//! Counting votes, and nothing else.
+//! The arithmetic of majorities.
 //!
 //! Any two majorities of the same voters share a voter. Every promise that Primacy makes by quorum rests on
 //! that one sentence, so the arithmetic has a file of its own and is checked against a slower twin.
@@ -10,7 +10,7 @@ pub enum Outcome {
     Won,
     /// So many said no that a majority cannot say yes any more.
     Lost,
-    /// The voters that have not answered decide it.
+    /// The answers that are still missing decide it.
     Pending,
 }
 
@@ -32,10 +32,10 @@ pub const fn outcome(voters: usize, yes: usize, no: usize) -> Outcome {
     }
 }
 
-/// The highest value that a majority of `voters` has reached: each of them gave it or a higher one.
+/// The highest value that a majority of `voters` has reached: each voter of a majority reported it or a higher one.
 ///
-/// `values` holds one value for each voter that gave any; their order is changed. `None` if fewer than a
-/// majority gave one.
+/// `values` holds one value for each voter that reported one; this reorders them. `None` if fewer than a majority
+/// reported.
 pub fn reached<T: Ord + Copy>(voters: usize, values: &mut [T]) -> Option<T> {
     values.sort_unstable_by(|a, b| b.cmp(a));
     values.get(needed(voters) - 1).copied()

@@ -1,9 +1,9 @@
 //! The membership of a cluster: members with their ages, in views that a coordinator numbers.
 //!
-//! It is the membership of Joshi's "Emergent Leader", with its open questions decided: no coordinator gives an age
-//! twice, and no view has one twice; a view of another coordinator is never mistaken for a later one of the same, and
-//! the outcome for two parts that have lost each other is a [`Policy`], and not an accident. Nothing here sends or
-//! waits; [`seniority`](crate::election::seniority) does.
+//! It is the membership of Joshi's "Emergent Leader", with its open questions decided: a coordinator gives each age
+//! once, and the ages in a view are distinct; views of different coordinators have different numbers; and a [`Policy`]
+//! decides which parts of a split cluster go on. Nothing here sends or waits; [`seniority`](crate::election::seniority)
+//! does.
 
 mod attributes;
 #[cfg(test)]
@@ -27,11 +27,12 @@ pub const MEMBERS_MAX: usize = 1_024;
 /// The highest number of removed nodes that a view remembers.
 pub const REMOVED_MAX: usize = 1_024;
 
-/// The highest term, number of a view or age of an honest coordinator: a higher one leaves no room for later ones.
+/// The limit on the terms, view numbers and ages of honest coordinators. A higher number is refused, because it leaves
+/// no room for later ones.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// The age of a member among those of its view: a smaller number is older. Given once by a coordinator; two that do not
-/// hear each other may give the same one.
+/// The age of a member: the smaller number is older. A coordinator gives each age once; two coordinators that do not
+/// hear each other may give the same age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Age(pub u64);
 
@@ -40,8 +41,7 @@ impl Age {
     pub const MAX: Self = Self(NUMBER_MAX);
 }
 
-/// An incarnation that belongs to the cluster. A node that comes back after a crash is another member, and the
-/// youngest.
+/// An incarnation that belongs to the cluster. A node that restarts after a crash joins as a new member, the youngest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// The age.
@@ -57,9 +57,9 @@ pub struct Member {
 
 /// The number of a view.
 ///
-/// Each coordinator has a term of its own, above all that it has heard of, and numbers its views from 1. Two parts of a
-/// cluster that have lost each other may come to the same term; then the name of the coordinator tells them apart, so
-/// that all nodes order any two views in the same way.
+/// Each coordinator takes a term above all that it has heard of, and numbers its views from 1. The coordinators of two
+/// parts that have lost each other may take the same term; then their names decide, so that all nodes order any two
+/// views alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewVersion {
     /// The coordinator's term.
@@ -70,7 +70,7 @@ pub struct ViewVersion {
     pub number: u64,
 }
 
-/// A cluster, identified by its founding: another founding is another cluster.
+/// The identity of a cluster: its founding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cluster {
     /// The incarnation that has founded it.
@@ -91,8 +91,8 @@ pub struct View {
     decision: FencingToken,
 }
 
-/// The identity and the weight of a view: it tells a view from others, and the larger of two parts. Most messages carry
-/// it.
+/// The summary of a view that most messages carry: enough to identify the view, and to tell which of two parts is the
+/// larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sight {
     /// The cluster.
@@ -122,14 +122,14 @@ pub struct ViewParts {
     pub decision: FencingToken,
 }
 
-/// The reason why these parts are no view.
+/// The reason why parts read from bytes are refused as a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewError {
     /// It has no members, or more than [`MEMBERS_MAX`].
     Members(usize),
     /// More than [`REMOVED_MAX`] were removed.
     Removed(usize),
-    /// A name is there twice, or ages do not grow up to the next one.
+    /// A name occurs twice, or the ages are not strictly increasing and below `next_age`.
     Order(NodeId),
     /// The coordinator is not the oldest.
     Coordinator(NodeId),
@@ -137,40 +137,40 @@ pub enum ViewError {
     Number(u64),
 }
 
-/// Error: a node that asks to join cannot be given an age.
+/// Error: no age is left for a node that asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AgesRunOut {
-    /// The youngest age that may be given, and has been.
+    /// The youngest age that may be given, which has been given already.
     pub last: Age,
 }
 
-/// A request is refused, because the part of the cluster that could serve it is too small.
+/// Error: a request is refused, because this part of the cluster has too few members to serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TooFewMembers {
-    /// The number of members; 0 if this node is none itself.
+    /// The number of members; 0 if this node is not a member itself.
     pub members: usize,
     /// The number of members that are needed.
     pub minimum: usize,
 }
 
-/// The outcome for the parts of a cluster that have lost each other.
+/// The rule that decides which parts of a split cluster go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The part with most of the members goes on; of two halves, the one with the smallest name.
+    /// The part with more than half of the members goes on; of two halves, the one with the smallest name.
     #[default]
     KeepMajority,
-    /// A part of at least this many goes on. With more than twice as many members less one, two parts may.
+    /// A part with at least this many members goes on. In a cluster of twice as many members or more, two parts may.
     StaticQuorum(usize),
-    /// The part with the oldest member goes on, however small it is; but where that member is alone, and has lost at
-    /// least two, the others do, for otherwise its crash would stop them all.
+    /// The part with the oldest member goes on, however small it is. If the oldest member is alone and has lost at
+    /// least two, the others go on instead; otherwise its crash would stop them all.
     KeepOldest,
-    /// The part that is first with the store goes on. The larger part asks at once, the smaller one a while later.
+    /// The part that first writes its claim to the store goes on. The larger part asks at once, the smaller one later.
     Lease,
     /// Every part goes on. There are two leaders until they meet again.
     Available,
 }
 
-/// Shows the policy as options and configuration files name it; the store of [`Lease`](Policy::Lease) is left out.
+/// Writes the policy as options and configuration files name it, without the store of [`Lease`](Policy::Lease).
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -190,7 +190,7 @@ pub enum Fate {
     GoesOn,
     /// It stops.
     Stops,
-    /// It goes on if the store says so.
+    /// It goes on if the store chooses it.
     AsksStore {
         /// True if it is the smaller one, and waits before it asks.
         waits: bool,
@@ -212,10 +212,10 @@ impl View {
         Self { cluster, version, members, removed: BTreeSet::new(), next_age: Age(2), decision }
     }
 
-    /// Makes a view of its parts.
+    /// Makes a view from its parts, and checks it.
     ///
     /// # Errors
-    /// The reason why they are no view.
+    /// [`ViewError`] if the parts contradict each other or exceed a limit.
     pub fn new(parts: ViewParts) -> Result<Self, ViewError> {
         let ViewParts { cluster, version, members, removed, next_age, decision } = parts;
         let oldest = members
@@ -250,7 +250,7 @@ impl View {
         ViewParts { cluster, version, members, removed, next_age, decision }
     }
 
-    /// The cluster that it is of.
+    /// The cluster whose members it lists.
     #[must_use]
     pub const fn cluster(&self) -> Cluster {
         self.cluster
@@ -275,7 +275,7 @@ impl View {
         &self.members
     }
 
-    /// The nodes that were removed and have not come back: a coordinator goes on asking for them.
+    /// The nodes that were removed and have not come back. A coordinator continues to probe them.
     #[must_use]
     pub const fn removed(&self) -> &BTreeSet<NodeId> {
         &self.removed
@@ -308,13 +308,13 @@ impl View {
         self.members.iter().find(|member| member.identity == identity)
     }
 
-    /// The member of this name, whichever incarnation of it belongs to the cluster.
+    /// The member with this name, in any incarnation.
     #[must_use]
     pub fn named(&self, node: NodeId) -> Option<&Member> {
         self.members.iter().find(|member| member.identity.node == node)
     }
 
-    /// The next view, with one more member: the youngest. The former member of that name is none any more.
+    /// The next view, with one more member, the youngest. It replaces a member of the same name.
     ///
     /// # Errors
     /// If ages above `last` would have to be given.
@@ -348,7 +348,7 @@ impl View {
         (!next.members.is_empty()).then_some(next)
     }
 
-    /// The same members in a view of another coordinator, in a term above this one and above `heard_of`.
+    /// The same members in a view of a new coordinator, whose term is above this one and above `heard_of`.
     #[must_use]
     pub fn taken_over_by(&self, coordinator: Identity, heard_of: Term) -> Self {
         let term = self.version.term.max(heard_of).next();
@@ -366,8 +366,8 @@ impl View {
         Self { version, ..self.clone() }
     }
 
-    /// True if this member is to lead: no older member is left. So exactly one is when the coordinator dies, whichever
-    /// others die with it.
+    /// True if this member is the next coordinator: all older members are lost. Exactly one member is, whichever others
+    /// die with the coordinator.
     #[must_use]
     pub fn is_next(&self, me: Identity, lost: &BTreeSet<NodeId>) -> bool {
         let older = |me: &Member| {
@@ -377,7 +377,7 @@ impl View {
         self.member(me).is_some_and(older)
     }
 
-    /// The action of the part that has lost these members.
+    /// The action of the part that has lost the members `lost`.
     #[must_use]
     pub fn fate(&self, policy: Policy, lost: &BTreeSet<NodeId>) -> Fate {
         let (gone, here): (Vec<&Member>, Vec<&Member>) =
@@ -405,10 +405,9 @@ impl View {
 }
 
 impl Sight {
-    /// True if the part with this view joins the other one, when two parts meet again: the part does that a store has
-    /// decided against, where one decides; otherwise the smaller one; of two that are as large, the one with the
-    /// earlier term or number; and of two in which these are the same, the one whose coordinator has the higher name.
-    /// So one of the two does, and never both.
+    /// True if the part with this view joins the other part when the two meet again. The part with the lower decision
+    /// of the store joins; then the smaller part; then the part with the lower term, or view number; then the part
+    /// whose coordinator has the higher name. So exactly one of two parts joins the other.
     #[must_use]
     pub fn joins(&self, other: &Self) -> bool {
         let weight = |sight: &Self| {
@@ -418,7 +417,7 @@ impl Sight {
         weight(self) < weight(other)
     }
 
-    /// True if it is a later view of the same cluster than the other one.
+    /// True if this is a later view of the same cluster than `other`.
     #[must_use]
     pub fn is_later_than(&self, other: &Self) -> bool {
         self.cluster == other.cluster && self.version > other.version
@@ -435,11 +434,11 @@ impl Sight {
 }
 
 impl Policy {
-    /// True if two parts of so many members may go on at the same time.
+    /// True if two parts of a cluster of `members` may go on at the same time.
     #[must_use]
     pub const fn allows_two(self, members: usize) -> bool {
         match self {
-            // Both count the members of a view that they had together: see `settled` in `election/seniority/coordinating.rs`.
+            // The two parts count the members of the same view: see `settled` in `election/seniority/coordinating.rs`.
             Self::KeepMajority | Self::KeepOldest | Self::Lease => false,
             Self::StaticQuorum(size) => size < majority::needed(members),
             Self::Available => members > 1,

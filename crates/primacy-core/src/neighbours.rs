@@ -1,9 +1,9 @@
 //! The neighbours of a node on a ring from which some are missing, for the elections on rings.
 //!
-//! A node sends to the next one in each direction that it does not take to be gone. It takes a node to be gone if its
-//! connection has closed, its death was reported, or it has not confirmed a message in time; and to be back as soon as
-//! it hears from it. As long as two nodes disagree, a message may leave a node out, or come round twice; numbers and
-//! timers of the election make up for that.
+//! In each direction a node sends to the nearest node that it does not mark as gone. It marks a node as gone when its
+//! connection closes, its death is reported, or it does not confirm a message in time, and as present as soon as it
+//! hears from it. While nodes disagree about this, a message may skip a node, or pass it twice; the election's message
+//! numbers and timers handle both.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -24,12 +24,12 @@ pub enum Direction {
 /// The ring as one node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbours {
-    /// All nodes, in the order of the ring. Shared, for a simulated ring has thousands.
+    /// All nodes, in the order of the ring. Shared, because a simulated ring has thousands of nodes.
     ring: Arc<[NodeId]>,
     /// The index of this node.
     position: usize,
     gone: BTreeSet<NodeId>,
-    /// The incarnation in which each node was heard: the end of an earlier one is ignored.
+    /// The latest incarnation heard of each node: a report of the death of an earlier one is ignored.
     lives: BTreeMap<NodeId, Incarnation>,
 }
 
@@ -52,7 +52,7 @@ impl Neighbours {
         is_ring(&ring).then(|| Self::at(position, ring))
     }
 
-    /// The ring, as each of its nodes sees it, in its order; `None` if a name is on it twice.
+    /// The views of all nodes of the ring, in its order; `None` if a name is on it twice.
     #[must_use]
     pub fn all(ring: &Arc<[NodeId]>) -> Option<Vec<Self>> {
         is_ring(ring).then(|| (0..ring.len()).map(|position| Self::at(position, Arc::clone(ring))).collect())
@@ -62,13 +62,13 @@ impl Neighbours {
         Self { ring, position, gone: BTreeSet::new(), lives: BTreeMap::new() }
     }
 
-    /// The number of nodes on the ring, whether they are there or not.
+    /// The number of nodes on the ring, present or gone.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ring.len()
     }
 
-    /// True if the node is on the ring. The nearest are looked at first, for most messages are theirs.
+    /// True if the node is on the ring. Searches the nearest nodes first, because most messages come from them.
     #[must_use]
     pub fn knows(&self, node: NodeId) -> bool {
         let count = self.ring.len();
@@ -90,7 +90,7 @@ impl Neighbours {
         passed_over(Direction::Onward).chain(passed_over(Direction::Back))
     }
 
-    /// True if the node is taken to be gone.
+    /// True if the node is marked as gone.
     #[must_use]
     pub fn is_gone(&self, node: NodeId) -> bool {
         self.gone.contains(&node)
@@ -106,12 +106,12 @@ impl Neighbours {
         (1..count).map(move |step| self.ring[place(step)])
     }
 
-    /// Takes a node to be gone, because it has not answered in time.
+    /// Marks a node as gone, because it has not answered in time.
     pub fn suspect(&mut self, node: NodeId) {
         self.gone.insert(node);
     }
 
-    /// Takes a node to be there, because it was heard, in this incarnation.
+    /// Marks a node as present, because this incarnation of it was heard.
     pub fn heard(&mut self, identity: Identity) {
         self.gone.remove(&identity.node);
         self.lives.insert(identity.node, identity.incarnation);
@@ -132,7 +132,7 @@ impl Neighbours {
     }
 }
 
-/// True if no name is there twice.
+/// True if no name occurs twice.
 fn is_ring(nodes: &[NodeId]) -> bool {
     let names: BTreeSet<&NodeId> = nodes.iter().collect();
     names.len() == nodes.len()

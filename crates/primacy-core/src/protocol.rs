@@ -1,6 +1,6 @@
 //! The contract that every election fulfils.
 //!
-//! An election is a value. It is handed inputs and drained of effects, in order:
+//! An election is a value: a loop feeds it inputs and drains its effects, in order:
 //!
 //! ```text
 //!     loop:
@@ -31,23 +31,22 @@ pub trait Protocol {
     fn handle(&mut self, now: Instant, input: Input<Self::Message>);
 
     /// The next effect, in the order in which effects must take place. Drain it to `None` before the next
-    /// [`handle`](Self::handle); finish each effect before the next one is started. If a `Persist` fails, nothing after it
-    /// may happen: the machine is to be thrown away, as in a crash.
+    /// [`handle`](Self::handle); finish each effect before the next one is started. If a `Persist` fails, no later
+    /// effect may be performed: drop the machine, as in a crash.
     fn poll(&mut self) -> Option<Output<Self::Message, Self::Durable>>;
 
-    /// The time to hand it [`Input::Timeout`] if nothing else comes before. An early one does nothing.
+    /// The time at which to feed [`Input::Timeout`] if no other input comes first. An early timeout does nothing.
     fn deadline(&self) -> Option<Instant>;
 }
 
-/// The origin or destination of a message. A store is one more endpoint, which happens to be linearizable; a client is
-/// one too.
+/// The origin or destination of a message: a node, a client, or the store, which is linearizable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// Another node.
     Node(NodeId),
     /// The store that the election is held in.
     Store,
-    /// A client that asks this node about the state that it keeps with the others.
+    /// A client of the state that this node replicates with the others.
     Client,
 }
 
@@ -90,13 +89,13 @@ pub enum Command {
     Withdraw,
     /// Give up the lead in order: stop accepting, drain, release. Nothing happens if this node does not lead.
     Resign,
-    /// The same, and let this node have the lead. For elections among peers.
+    /// Resign in order, and hand the lead to this node. For elections among peers.
     Transfer(NodeId),
-    /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released, and is not before.
-    /// It says nothing of the work of an earlier leadership, from which this node was deposed.
+    /// The work of this leadership has ended, after [`Event::Resigning`]: only now is the lead released. The work of an
+    /// earlier leadership, from which this node was deposed, may still be draining.
     Drained,
-    /// An operator reports that this node is not to be waited for: it is removed from the cluster at once. For
-    /// `seniority`; other elections have their members from their configuration.
+    /// An operator reports that this node is dead: it is removed from the cluster at once. For `seniority`; other
+    /// elections take their members from their configuration.
     Down(NodeId),
     /// The result of the health check: a node that is not healthy does not campaign, and gives up the lead.
     Healthy(bool),
@@ -107,24 +106,25 @@ pub enum Command {
 pub enum Evidence {
     /// A connection from this node has been made, and its handshake was accepted.
     Connected(Peer),
-    /// The last connection from this node has closed. It is not heard any more, and that is all: kernels reset
-    /// the connections of living processes, and proxies close what they like.
+    /// The last connection from this node has closed. That proves only that the node is not heard: kernels reset the
+    /// connections of live processes, and proxies close connections at will.
     Disconnected(NodeId),
-    /// The guardian of this incarnation reports that it is gone, and after it all its work.
+    /// The guardian of this incarnation reports that the process and all its work have ended.
     Died(Identity),
-    /// This node's durable state is not the one that `by` knew it with, and an operator has told `by` to take it back.
+    /// This node has another durable state than `by` knew, and an operator has told `by` to accept it.
     Readmitted {
         /// The node that reports this.
         by: NodeId,
         /// The highest term that it knows of.
         term: Term,
     },
-    /// The other node refuses this one, which it knows with another durable state: this node has lost that one, or has been given back
-    /// one from before.
+    /// The other node refuses this one, because it knows this one with another durable state: this node has lost its
+    /// disk, or its disk was restored from an earlier state.
     DiskRefused {
         /// The node that refuses.
         by: NodeId,
-        /// True if the state that this node has was replaced by the one that is known, so that no readmission takes it back.
+        /// True if this node's present disk is a former disk, already replaced by the one that is known. It cannot be
+        /// readmitted.
         replaced: bool,
     },
 }
@@ -145,7 +145,7 @@ pub struct Peer {
 /// The effects, each to be finished before the next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output<M, D> {
-    /// Write this, in place of what was written before, and return only when it would survive a power cut.
+    /// Replace the durable state by this one, and return only when it would survive a power cut.
     Persist(D),
     /// Send this. It may be lost.
     Send {
@@ -161,9 +161,9 @@ pub enum Output<M, D> {
 /// The kind of a leader's authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mandate {
-    /// The election reserved this number for this leadership alone.
+    /// The election gave this token to no other leadership.
     Fenced(FencingToken),
-    /// Nothing keeps a second leader away in a partition; so there is no token.
+    /// A partition may have a second leader, so there is no token.
     Advisory,
 }
 
@@ -183,37 +183,38 @@ pub enum Event {
     Elected {
         /// The number of this leadership.
         term: Term,
-        /// The authority that it may show to resources.
+        /// The authority that this node may present to resources.
         mandate: Mandate,
-        /// The end on this node's own clock; the work must have ended by then unless it is [`Event::Renewed`].
+        /// The end of the leadership on this node's own clock; the work must stop by then unless [`Event::Renewed`]
+        /// moves the end.
         valid_until: Instant,
     },
-    /// This node leads for longer.
+    /// The leadership was extended.
     Renewed {
         /// The new end; later than the one before.
         valid_until: Instant,
     },
-    /// This node shall give up the lead: stop accepting, drain, then hand in [`Command::Drained`]. Until then the lead is kept
-    /// and [`Event::Renewed`] as before, however long that takes: no other node may work beside work that has not ended.
+    /// The application is to stop accepting work, drain, and then send [`Command::Drained`]. Until then the lead is
+    /// kept and renewed, however long that takes, so that no other node starts work before this node's work has ended.
     Resigning(Reason),
     /// This node leads no more.
     Deposed(Reason),
-    /// Another node leads, as far as this node knows, or none.
+    /// The leader that this node knows of has changed; `None` if it knows of none.
     LeaderChanged(Option<Leader>),
-    /// A violation was seen, which must never be. This node does not lead, and an operator should look.
+    /// An invariant is broken. This node does not lead, and an operator should investigate.
     Violation(Violation),
 }
 
-/// The trigger of a campaign: the best that the node knew of the end of the leadership before.
+/// The trigger of a campaign: the end of the previous leadership, as far as the node knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElectionTrigger {
-    /// The leader was not heard, and there was no report.
+    /// The leader was not heard for too long, and nothing was reported about it.
     Silence,
     /// The leader's last connection was closed; see [`Evidence::Disconnected`].
     Disconnected,
     /// The leader resigned.
     Resigned,
-    /// The leader resigned, and let this node have the lead.
+    /// The leader resigned in favour of this node.
     Transferred,
     /// The leader's guardian reported its death.
     Died,
@@ -228,21 +229,20 @@ pub enum Reason {
     Transferred(NodeId),
     /// The health check failed.
     Unhealthy,
-    /// It could not be renewed in time; by seniority, its part of the cluster does not go on after a split, by the policy.
+    /// The leadership was not renewed in time; in `seniority`, the policy stops this part of a split cluster.
     Expired,
-    /// Its part of the cluster has lost the others, and a store decides which one goes on. The node keeps its place
-    /// until then, and leads again if its part is chosen; first the application must [campaign](Command::Campaign)
-    /// again.
+    /// The cluster has split, and a store decides which part goes on. The node stays a member until then, and leads
+    /// again if the store chooses its part and the application has [campaigned](Command::Campaign) again.
     Undecided,
-    /// A node had a higher term.
+    /// Another node has a higher term.
     HigherTerm(Term),
     /// Another process has taken the record.
     Overwritten,
-    /// The record, or the entry, was deleted from the store: by an operator, or by something that cleans up there.
+    /// The record, or the entry, was deleted from the store, by an operator or by a cleanup job.
     Removed,
     /// The store has ended this node's session.
     SessionEnded,
-    /// The others know this node with another durable state: it has forgotten its votes, and another node may lead.
+    /// The others know this node with another durable state: this one lacks its votes, so another node may lead.
     DiskLost,
     /// A violation was seen, which must never be.
     Violation,
@@ -251,8 +251,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns true if the lead still is this node's until its end, so that work may drain. Otherwise another node may
-    /// lead already.
+    /// Returns true if no other node leads before this leadership's end, so that work may drain. Otherwise another node
+    /// may lead already.
     #[must_use]
     pub const fn leaves_time(self) -> bool {
         match self {
@@ -264,7 +264,7 @@ impl Reason {
     }
 }
 
-/// An observation that must never be.
+/// A broken invariant, as a machine has observed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// Two leaders in one term.
@@ -309,7 +309,7 @@ impl fmt::Display for Violation {
 }
 
 impl Identity {
-    /// This incarnation of a node.
+    /// Makes an identity of a node and its incarnation.
     #[must_use]
     pub const fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self { node, incarnation }

@@ -26,7 +26,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `0..=max`, each as likely (the bias of the multiplication is below 2⁻⁶⁴ × max).
+    /// A number from `0..=max`, uniformly (the bias of the multiplication is below 2⁻⁶⁴ × max).
     pub fn up_to(&mut self, max: u64) -> u64 {
         let product = u128::from(self.next_u64()) * (u128::from(max) + 1);
         u64::try_from(product >> 64).expect("the upper half of 128 bits")
@@ -48,10 +48,10 @@ impl Rng {
     }
 }
 
-/// The draws of tests that feed machines with messages that no honest node sends.
+/// Draws for tests that feed machines messages that no honest node sends.
 #[cfg(test)]
 impl Rng {
-    /// A number: small, or where honest ones end, or at the end of all.
+    /// A boundary value: small, near `u64::MAX / 2`, the limit of honest numbers, or near `u64::MAX`.
     pub(crate) fn number(&mut self) -> u64 {
         let ends = [0, 1, 2, 3, 4, u64::MAX / 2 - 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX];
         self.one_of(&ends)

@@ -31,14 +31,14 @@ impl fmt::Display for Term {
 /// `(4, 1000)`. The counter starts from 1 in each term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaderSequence {
-    /// The leadership that sent it.
+    /// The term of the leader that sent it.
     pub term: Term,
     /// The number of the record within this leadership; from 1.
     pub counter: u64,
 }
 
 impl LeaderSequence {
-    /// The number of no record: before all others.
+    /// The zero value, below every number that a leader gives: no record.
     pub const NONE: Self = Self { term: Term(0), counter: 0 };
 
     /// The first number of a term.

@@ -11,7 +11,7 @@ const PPM: u128 = 1_000_000;
 
 /// A reading of one machine's clock, in nanoseconds since an origin that only that clock knows.
 ///
-/// Instants of two machines cannot be compared, and nothing in Primacy does.
+/// Instants of two machines cannot be compared, and Primacy never compares them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -21,7 +21,7 @@ pub struct Duration(u64);
 
 /// The largest difference between the rates of two clocks: the bound under which leases are safe.
 ///
-/// A promise that is made for `d` on one clock is counted by another for `d / (1 + drift)`.
+/// The holder of a promise that was made for `d` on another clock may rely on it for `d / (1 + drift)` on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drift {
     parts_per_million: u32,
@@ -120,7 +120,7 @@ impl Duration {
         Self(self.0.saturating_mul(count))
     }
 
-    /// The part that results from a division into `parts`, rounded down.
+    /// This duration divided by `parts`, rounded down.
     ///
     /// # Panics
     /// If `parts` is zero.
@@ -129,7 +129,7 @@ impl Duration {
         Self(self.0 / parts)
     }
 
-    /// The part of this that `part` is of `whole`, rounded down; all of it if `part` is not less.
+    /// This duration times `part / whole`, rounded down; unchanged if `part` is not less than `whole`.
     #[must_use]
     pub fn scaled(self, part: Self, whole: Self) -> Self {
         if part >= whole {
@@ -156,14 +156,15 @@ impl Drift {
         self.parts_per_million
     }
 
-    /// The part of a promise that its holder may count: `duration / (1 + drift)`, rounded down.
+    /// The time for which the holder of a promise may rely on it: `duration / (1 + drift)`, rounded down.
     #[must_use]
     pub fn shorten(self, duration: Duration) -> Duration {
         let shortened = u128::from(duration.0) * PPM / (PPM + u128::from(self.parts_per_million));
         Duration(u64::try_from(shortened).expect("no longer than it was"))
     }
 
-    /// The time that a rival must wait for a promise to another: `duration × (1 + drift)`, rounded up.
+    /// The time for which a rival must wait until a promise to another node has ended: `duration × (1 + drift)`,
+    /// rounded up.
     #[must_use]
     pub fn lengthen(self, duration: Duration) -> Duration {
         let lengthened = (u128::from(duration.0) * (PPM + u128::from(self.parts_per_million))).div_ceil(PPM);

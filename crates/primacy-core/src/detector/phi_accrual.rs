@@ -1,22 +1,22 @@
-//! Phi-accrual (Hayashibara, Défago, Yared, Katayama 2004): the longer the silence, compared with the usual one, the
-//! less likely it is that the node is alive; a node is suspected if its silence is one that a living node has once in
-//! 10^phi.
+//! Phi-accrual (Hayashibara, Défago, Yared, Katayama 2004): the longer the silence, compared with the usual interval,
+//! the less likely it is that the node is alive. A node is suspected if only one interval in 10^phi of a live node
+//! would be as long.
 //!
-//! Intuition: a timeout that sets itself. Intervals are taken to be spread normally around the mean of those that were
-//! seen; a silence has level phi if only one interval in 10^phi would be as long. For a threshold this is a timeout of
-//! the mean plus a number of deviations, which follows from the threshold alone. So no floating-point library is
-//! needed.
+//! Intuition: a timeout that adapts. Intervals are assumed to be normally distributed around the observed mean. A
+//! threshold phi is then a timeout of the mean plus a number of standard deviations, and that number depends on phi
+//! alone. So no floating-point library is needed.
 //!
-//! The tail of the normal distribution is taken from the logistic approximation that Akka uses (Bowling, Khasawneh, Kaewkuekool,
-//! Cho 2009): P(X > mean + y·deviation) ≈ 1 / (1 + exp(y·(1.5976 + 0.070566·y²))), wrong by at most
-//! 0.00014. Far out that is much: phi 8 is taken to be at 5.2 deviations and is at 5.6, which errs towards suspicion.
+//! The tail of the normal distribution is taken from the logistic approximation that Akka uses (Bowling, Khasawneh,
+//! Kaewkuekool, Cho 2009): P(X > mean + y·deviation) ≈ 1 / (1 + exp(y·(1.5976 + 0.070566·y²))), with an error of at
+//! most 0.00014. Far out in the tail this matters: it places phi 8 at 5.2 deviations instead of 5.6, which errs towards
+//! suspicion.
 
 use alloc::collections::VecDeque;
 
 use crate::time::{Duration, Instant};
 
-/// The number of latest intervals that are kept. Akka's default is 1,000, Hayashibara's study had as many; 100 of them
-/// give the mean to a tenth of a deviation, and 1,000 detectors of that are still small.
+/// The number of latest intervals that are kept. Akka and Hayashibara's study keep 1,000. With 100 the mean is exact to
+/// a tenth of a deviation, and the detectors of 1,000 members stay small.
 const SAMPLES_MAX: usize = 100;
 
 const MILLION: u64 = 1_000_000;
@@ -27,21 +27,21 @@ const LN_10: u64 = 2_302_585;
 /// A detector that learns how regularly the node is heard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PhiAccrual {
-    /// The number of deviations above the mean that are too many, in thousandths.
+    /// The threshold, as a number of deviations above the mean, in thousandths.
     deviations: u64,
     acceptable_pause: Duration,
     deviation_min: Duration,
     /// The latest intervals, in nanoseconds.
     intervals: VecDeque<u64>,
-    /// The mean of them, and their deviation, so that a deadline is not computed anew at each call.
+    /// The mean and the deviation of `intervals`, stored so that each call does not compute them again.
     mean: Duration,
     deviation: Duration,
     heard_at: Instant,
 }
 
 impl PhiAccrual {
-    /// A detector that takes the node to have been heard `now`, and expects it every `interval`, give or take a quarter of it,
-    /// until it knows better.
+    /// Makes a detector of a node that counts as heard `now`. Before the first samples it assumes a mean of `interval`
+    /// and a deviation of a quarter of it.
     #[must_use]
     pub fn new(
         interval: Duration,
@@ -70,7 +70,7 @@ impl PhiAccrual {
         if now <= self.heard_at {
             return; // It was taken to have been heard later, or the clock is read out of order.
         }
-        // An interval that was suspicious is no usual one.
+        // An interval after which the node was suspected is an outlier, and not sampled.
         if now < self.deadline() {
             self.intervals.push_back(now.since(self.heard_at).as_nanos());
             if self.intervals.len() > SAMPLES_MAX {

@@ -29,7 +29,7 @@ enum Role {
 }
 
 impl Appointed {
-    /// The state machine of `me`, where `leader` is to lead. It does not know which incarnation of the leader leads.
+    /// The state machine of `me`, with `leader` as the appointed leader. It does not know the leader's incarnation.
     #[must_use]
     pub const fn new(me: Identity, leader: NodeId) -> Self {
         Self { me, leader, role: Role::Follower, outputs: VecDeque::new() }
@@ -63,7 +63,7 @@ impl Appointed {
             (Role::Follower, Command::Resign | Command::Withdraw | Command::Drained) => {} // It does not lead.
             (Role::Resigning, Command::Resign | Command::Withdraw) => {} // It does so already.
             (Role::Follower | Role::Resigning, Command::Healthy(_)) => {} // The appointment does not depend on it.
-            // Only the configuration can change that.
+            // Only the configuration can change the leader.
             (Role::Follower | Role::Leader | Role::Resigning, Command::Transfer(_) | Command::Down(_)) => {}
         }
     }

@@ -16,12 +16,11 @@
 //! ```
 //!
 //! Additions to the textbooks: elections are numbered, and every message carries the highest number that its sender has
-//! heard of; a message with a lower number than its receiver knows is late. A leader that hears of an election that it
-//! has not yet announced itself in sends its heartbeats at once. Where two lead, the one of the later election stays,
-//! or of two in the same the higher name. A higher name that comes back takes over, as the textbooks have it; or, where
-//! the election is `sticky`, it listens first, asks the leader that it has lost as well as the names above it, and
-//! waits until there is need. A closed connection proves nothing, so only silence and a reported death begin an
-//! election.
+//! heard of; a message with a lower number than its receiver knows is late. A leader that hears of an election in which
+//! it has not yet announced itself sends heartbeats at once. If two nodes lead, the leader of the later election stays;
+//! in the same election, the higher name. A higher name that comes back takes over, as in the textbooks. If the
+//! election is `sticky`, it listens first, asks the leader that it has lost as well as the names above it, and leaves a
+//! live leader its lead. A closed connection proves nothing, so only silence and a reported death begin an election.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -48,16 +47,16 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// The number of consecutive heartbeats missed before the leader is taken to be dead.
     pub miss_count: u32,
-    /// The time to wait for a higher name to answer that it is alive; then it waits twice as long for a leader. To be
-    /// longer than any round trip: a node that answers later is passed over, and may lead beside the one that did not
-    /// wait.
+    /// The time for which a candidate waits for an answer of a higher name; after an answer it waits twice as long for
+    /// a leader. Must be longer than any round trip: a node that answers later is passed over, and may lead beside the
+    /// candidate.
     pub answer_timeout: Duration,
-    /// True if a node that comes back leaves the lead to the node that has it. To be the same on all nodes.
+    /// True if a node that comes back leaves the lead to the current leader. Must be the same on all nodes.
     pub sticky: bool,
 }
 
-/// A message between nodes. Its size is fixed but for the sender's name, which its connection knows: an incarnation, a
-/// number, one of six words, and with three of them another number, which is not above the first.
+/// A message between nodes, of bounded size: an incarnation, a number, and one of six bodies, three of which carry a
+/// second number, at most the first. The connection identifies the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The incarnation of the sender.
@@ -104,9 +103,9 @@ pub struct Bully {
     /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// The time before which it does not campaign: it has just resigned, or was only just told to campaign.
+    /// The time before which it does not campaign, after a resignation or the command to campaign.
     yields_until: Instant,
-    /// The leader that was lost to silence, which is asked once more.
+    /// The leader that fell silent, which is asked once more.
     lost: Option<NodeId>,
     trigger: ElectionTrigger,
     told_leader: Option<Leader>,
@@ -121,8 +120,8 @@ enum Role {
     Electing { until: Instant },
     /// Has heard that a higher name is alive, and waits for it to announce that it leads.
     Waiting { until: Instant },
-    /// Leads in the term that is the number of the election that it has won. It has sent a heartbeat since it heard of
-    /// election `told`.
+    /// Leads; `term` is the number of the election that it has won, and `told` the latest election in which it has
+    /// announced itself.
     Leading { term: Term, told: Term, beat_at: Instant, resigning: Option<Reason> },
 }
 
@@ -180,7 +179,7 @@ impl Bully {
         }
     }
 
-    /// Begins an election now, whether there is a leader or not: a textbook's "a process initiates".
+    /// Begins an election now, even if there is a leader: the textbooks' "a process initiates".
     pub fn initiate(&mut self, now: Instant) {
         if self.can_campaign(now) {
             self.elect(now);
@@ -209,9 +208,9 @@ impl Bully {
                 self.role = Role::Waiting { until };
             }
             (Body::Alive, Role::Electing { .. }) => {} // Of an earlier election.
-            // It waits already, or there is a leader by now.
+            // This node waits already, or knows a leader by now.
             (Body::Alive, Role::Following { .. } | Role::Waiting { .. } | Role::Leading { .. }) => {}
-            // A node that leads nonetheless sends a heartbeat once more, as soon as it has heard of that.
+            // The sender, if it still leads, sends a heartbeat again as soon as it has the latest number.
             (Body::Coordinator { .. } | Body::Heartbeat { .. }, _) if is_late => {
                 self.send(from.node, Body::Late)
             }
@@ -234,7 +233,8 @@ impl Bully {
                 if detector.suspects(now) && now >= self.yields_until =>
             {
                 let (leader, due) = (*leader, detector.deadline().max(self.yields_until));
-                // A node that was asleep may only have missed the messages: it listens once more.
+                // The timeout is handled late: this node was asleep, and may have missed messages that were sent. It
+                // listens once more.
                 if now >= due.after(self.config.answer_timeout) {
                     self.follow(now, leader);
                 } else {
@@ -243,9 +243,9 @@ impl Bully {
             }
             Role::Electing { until } if now >= until.after(self.config.answer_timeout) => self.elect(now), // Overslept.
             Role::Electing { until } if now >= *until => self.become_leader(now),
-            // No higher name that was alive is alive any more, or can be heard.
+            // The higher names that answered have died or are cut off.
             Role::Waiting { until } if now >= *until => self.elect(now),
-            // Also while its work drains: no other node shall lead before that has ended.
+            // Also while its work drains: no other node may lead before the work has ended.
             Role::Leading { beat_at, .. } if now >= *beat_at => self.beat(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => {} // Early.
         }
@@ -302,7 +302,7 @@ impl Bully {
 
     // ── electing ────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Asks all higher names, and a leader that it has lost. A node that has none to ask need not wait.
+    /// Asks all higher names, and the leader that it has lost. With no node to ask, it leads at once.
     fn elect(&mut self, now: Instant) {
         self.round = self.round.next();
         let (me, lost) = (self.config.me.node, self.lost);
@@ -313,7 +313,7 @@ impl Bully {
         self.send_to(|node| node > me || Some(node) == lost, Body::Election);
     }
 
-    /// Handles the question of a lower name whether this node is alive, or of a higher one whether it still leads.
+    /// Handles `Election`: a lower name asks whether this node is alive, or a higher name whether it still leads.
     fn on_election(&mut self, now: Instant, from: NodeId, is_late: bool) {
         if let Role::Leading { term, resigning, .. } = self.role {
             if from < self.config.me.node && resigning.is_none() {
@@ -326,7 +326,7 @@ impl Bully {
         }
         self.send(from, Body::Alive);
         match &self.role {
-            // It will hear a leader, if there is one, before its patience ends.
+            // It still listens: it hears a leader, if there is one, before its detector suspects.
             Role::Following { leader: None, detector } if self.config.sticky && !detector.suspects(now) => {}
             Role::Following { .. } if is_late => {} // It has been asked before.
             Role::Following { leader, .. } => {
@@ -355,8 +355,8 @@ impl Bully {
         self.send_to(|_| true, Body::Heartbeat { term });
     }
 
-    /// Sends a heartbeat in an election that this leader has not yet announced itself in: the node that began it has
-    /// not heard it.
+    /// Sends a heartbeat if this leader has not announced itself in the latest election, whose initiator may not hear
+    /// it.
     fn show_itself(&mut self, now: Instant) {
         if matches!(self.role, Role::Leading { told, .. } if told < self.round) {
             self.beat(now);
@@ -365,7 +365,7 @@ impl Bully {
 
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Handles the message of another node that it leads, and has heard of the latest election.
+    /// Handles the message of another leader that knows the latest election.
     fn on_leader(&mut self, now: Instant, leader: Leader) {
         let rank = |leader: Leader| (leader.term, leader.identity.node);
         let yields = match &self.role {

@@ -1,7 +1,8 @@
-//! Nominate, then confirm: one election names the node that should lead, another one grants it the lead.
+//! Nominate, then confirm: one election names the node that should lead, and another one elects it.
 //!
-//! The nomination may be any election among peers, an advisory one too; the confirmation is a [`quorum`](super::quorum), or a
-//! [`lease`](super::lease) over a store. The leader, its token and its end are the confirmation's.
+//! The nomination may be any election among peers, an advisory one too; the confirmation is a
+//! [`quorum`](super::quorum), or a [`lease`](super::lease) over a store. The leader, its token and its `valid_until`
+//! are those of the confirmation.
 //!
 //! Assumes   what the confirmation assumes, for safety; what the nomination assumes, for the right one to lead.
 //! Promises  what the confirmation promises, whatever the nomination does: that can only choose the candidate.
@@ -9,9 +10,9 @@
 //!
 //! A node campaigns in the confirmation for as long as it is nominated. If the nomination moves to another node and
 //! stays there, the leader hands over in order: it drains, and only then may the other one lead. A nomination that
-//! flaps moves nothing. If there is no leader for long, because the nominee cannot be confirmed or there is none, all
-//! nodes campaign; so a nomination that fails costs time, and not the lead for good. The lead is not handed over to a
-//! nominee that was awaited in vain.
+//! flaps moves nothing. If there is no leader for too long, because the nominee cannot be confirmed or there is no
+//! nominee, all nodes campaign; so a failed nomination delays the election and does not prevent it. The leader does not
+//! hand over to a nominee that failed to be confirmed.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -22,8 +23,7 @@ use crate::protocol::{Command, Endpoint, Event, Input, Output, Protocol};
 use crate::state_reduction::{StateReduction, Use};
 use crate::time::{Duration, Instant};
 
-/// The number of heartbeats for which the nomination should stand with another node until the leader hands over: the
-/// default of [`Config::damping`].
+/// The default of [`Config::damping`], in heartbeats.
 pub const DAMPING_COUNT: u32 = 8;
 
 /// The damping and the patience of a node.
@@ -31,7 +31,7 @@ pub const DAMPING_COUNT: u32 = 8;
 pub struct Config {
     /// This node.
     pub me: NodeId,
-    /// The time for which the nomination must have stood with one other node until the leader hands over to it.
+    /// The time for which the nomination must have named the same other node before the leader hands over to it.
     pub damping: Duration,
     /// The time without a leader after which all nodes campaign, nominated or not.
     pub patience: Duration,
@@ -55,7 +55,7 @@ pub struct Confirmed<N: Protocol, C: Protocol> {
     outputs: Outputs<N, C>,
 }
 
-/// The state of this machine beside that of its two elections.
+/// The state of this machine other than that of its two elections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Own {
     config: Config,
@@ -63,15 +63,16 @@ struct Own {
     campaigning: bool,
     /// The node that the nomination names.
     nominee: Option<NodeId>,
-    /// True if the confirmation was told to campaign.
+    /// True if this node campaigns in the confirmation.
     confirming: bool,
     /// The leader, as the confirmation reports it.
     leader: Option<NodeId>,
     lead: Lead,
-    /// The node to hand over to, and the time of it.
+    /// The node to hand over to, and the time of the hand-over.
     hand_over: Option<(NodeId, Instant)>,
     patience: Patience,
-    /// A nominee that has not ended a time without a leader: the lead is not handed to it as long as it is nominated.
+    /// A nominee that failed to be confirmed while there was no leader: the lead is not handed to it as long as it
+    /// stays nominated.
     unconfirmed: Option<NodeId>,
 }
 
@@ -86,7 +87,8 @@ enum Patience {
     Lost,
 }
 
-/// The effects that are still to be taken. Between two inputs there are none, so they are no part of a machine's state.
+/// The effects that are still to be drained. Between two inputs there are none, so they are not part of the machine's
+/// state.
 #[derive(Clone)]
 struct Outputs<N: Protocol, C: Protocol>(VecDeque<Effect<N, C>>);
 
@@ -210,7 +212,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
             unconfirmed: None,
         };
         let mut machine = Self { nomination, confirmation, own, outputs: Outputs(VecDeque::new()) };
-        // Their outputs before any input.
+        // The outputs that the two elections have from the start.
         machine.take_nomination();
         machine.take_confirmation();
         machine
@@ -246,7 +248,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
                 self.nominate(now, Input::Command(command));
                 self.confirm(now, Input::Command(command));
             }
-            // The nomination decides which node is next: another would hand the lead on at once.
+            // The nomination decides which node is next; another successor would hand the lead over to the nominee.
             Command::Resign | Command::Transfer(_) => {
                 self.nominate(now, Input::Command(Command::Resign));
                 self.confirm(now, Input::Command(Command::Resign));
@@ -322,7 +324,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         }
     }
 
-    /// Campaigns, withdraws or hands over, as the nomination has it.
+    /// Campaigns, withdraws or hands over, according to the nomination.
     fn follow_nomination(&mut self, now: Instant) {
         self.lose_patience(now);
         let campaigns = self.own.campaigning
@@ -338,7 +340,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         self.hand_over(now);
     }
 
-    /// Lets this node campaign without a nomination if there is no leader for long.
+    /// Lets this node campaign without a nomination if there is no leader for too long.
     fn lose_patience(&mut self, now: Instant) {
         let Own { config, nominee, leader, patience, unconfirmed, .. } = &mut self.own;
         if *unconfirmed != *nominee || *unconfirmed == *leader {

@@ -17,12 +17,12 @@
 //!      └──────────────── the record says so ◄── Releasing ◄── drained ─────────┘
 //! ```
 //!
-//! Why two nodes never hold it: a rival starts its watch when it *sees* the record, waits the whole duration and the
-//! drift, and then names the version that it saw, so a renewal in between makes it fail. The holder counts from before
-//! it *asked* for the renewal, less the drift, and so stops believing before any rival may take the record.
+//! Why two nodes never lead: a rival starts its wait when it *sees* the record, waits for the whole duration plus the
+//! drift, and then writes with the version that it saw, so a renewal in between makes the write fail. The holder counts
+//! from before it *asked* for the renewal, less the drift, so its leadership ends before any rival may take the record.
 //!
-//! A write has three outcomes: done, not done, and unknown. In the third case the record is read, and the write is
-//! recognised by its nonce: it is neither repeated blindly nor taken to have failed.
+//! A write has three outcomes: done, not done, and unknown. In the third case the node reads the record and recognises
+//! its own write by the nonce; it neither repeats the write blindly nor assumes that it failed.
 
 mod state_reduction;
 mod status;
@@ -41,12 +41,12 @@ use crate::rng::Rng;
 use crate::term::Term;
 use crate::time::{Drift, Duration, Instant};
 
-/// The number of own writes of unknown outcome that are remembered. One that is forgotten gives no belief, and that is
-/// all.
+/// The limit on remembered own writes of unknown outcome. A forgotten one that lands gives no leadership, and does no
+/// other harm.
 const PENDING_MAX: usize = 16;
 
-/// The highest token that is accepted. One above it is no honest election's, and leaves no room for later ones; it is
-/// never taken.
+/// The highest token that is accepted. No honest election reaches a higher one; a record with a higher one is never
+/// taken.
 pub const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
 
 /// The node and the timing of the election.
@@ -56,7 +56,7 @@ pub struct Config {
     pub me: Identity,
     /// The address of this node, which goes into the record.
     pub address: String,
-    /// The time for which a rival must see the record unchanged. Fixed for an incarnation.
+    /// The time for which a rival must see the record unchanged before it takes it. Fixed for an incarnation.
     pub duration: Duration,
     /// The largest difference between the rates of two clocks.
     pub drift_max: Drift,
@@ -64,8 +64,8 @@ pub struct Config {
     pub renew_interval: Duration,
     /// The time after which the outcome of a request counts as unknown.
     pub request_timeout: Duration,
-    /// The interval at which a candidate reads where the store does not report changes, and the time before it asks
-    /// again a store that was not reached.
+    /// The interval at which a candidate reads a store that does not report changes, and the time before it asks an
+    /// unreachable store again.
     pub poll_interval: Duration,
     /// The seed of the nonces. Different for each incarnation.
     pub seed: u64,
@@ -73,23 +73,24 @@ pub struct Config {
 
 /// The record that the store keeps for one election.
 ///
-/// It contains no time of any clock: a rival measures by its own clock how long the record has not changed.
+/// It contains no timestamp: a rival measures by its own clock for how long the record has not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The leader, or `None` when the lead was released.
     pub holder: Option<Holder>,
-    /// The token of the holder's leadership, or of the last one. It never goes down, and the record is never deleted.
+    /// The token of the holder's leadership; after a release, of the last one. It never decreases, and Primacy never
+    /// deletes the record.
     pub token: FencingToken,
-    /// The time for which the record must stand unchanged before a rival may take it.
+    /// The time for which the record must stay unchanged before a rival may take it.
     pub duration: Duration,
     /// The number of renewals by the holder.
     pub renewal: u64,
-    /// Drawn anew for every write, so that a writer whose reply was lost finds its own write again.
+    /// Drawn anew for every write, so that a writer whose reply was lost recognises its own write.
     pub nonce: u64,
     /// A request that the holder resign, if there is one.
     pub resign_request: Option<ResignRequest>,
-    /// True while its creator waits until the holder of a deleted record would have stopped. Until then no process must
-    /// release it: the next holder would believe at once.
+    /// True while the creator of the record waits until the holder of a deleted record must have stopped. Until then no
+    /// process may release the record, because the next holder would lead at once.
     pub young: bool,
     /// Fields of a later version of Primacy; every write keeps them as they are.
     pub unknown: Box<[u8]>,
@@ -107,17 +108,18 @@ pub struct Holder {
 /// A request that any process may leave in the record by compare-and-set, all other fields kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResignRequest {
-    /// The leadership that shall end; a request for another token is void.
+    /// The token of the leadership that is to end; a request with another token is void.
     pub token: FencingToken,
-    /// The name of the asker, for people.
+    /// The name of the requester, for people.
     pub by: String,
 }
 
-/// The store's own counter of writes: only for comparing, and only within one store.
+/// The store's own counter of writes. Only compared, and only with versions of the same store.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Version(Box<[u8]>);
 
-/// The number of a request to the store, which the reply carries; so a late reply is not taken for a newer one.
+/// The number of a request to the store. The reply carries it, so a late reply is not mistaken for the reply to a newer
+/// request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -161,7 +163,7 @@ pub enum Message {
 pub enum SetError {
     /// The version has changed; nothing was written.
     Conflict,
-    /// It may have been written, or may yet be. Look before believing anything.
+    /// The record may have been written, or may yet be: read it before concluding anything.
     Unknown,
     /// The store was not reached; nothing was written.
     Unavailable,
@@ -177,8 +179,8 @@ pub enum Found {
         /// Its version.
         version: Version,
     },
-    /// No record. Its creator starts with this token: the milliseconds since 1970, which is above any token of a record
-    /// that was deleted.
+    /// No record. A first record has this token, the milliseconds since 1970, which is above any token of a deleted
+    /// record.
     Absent {
         /// The token for a first record.
         first_token: FencingToken,
@@ -209,7 +211,7 @@ impl Version {
         &self.0
     }
 
-    /// The number, where the store's versions are made [`From`] a number.
+    /// The number that the version was made [`From`], if it was made from one.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         Some(u64::from_be_bytes(self.0.as_ref().try_into().ok()?))
@@ -235,13 +237,13 @@ impl core::fmt::Debug for Version {
 }
 
 impl Record {
-    /// True if this very leadership was asked to end.
+    /// True if the resign request is for the current token.
     #[must_use]
     pub fn is_asked_to_resign(&self) -> bool {
         self.resign_request.as_ref().is_some_and(|request| request.token == self.token)
     }
 
-    /// The holder, unless the record is young: then it does not believe yet, and may never.
+    /// The holder, unless the record is young: the holder of a young record does not lead yet, and may never.
     #[must_use]
     pub fn believing_holder(&self) -> Option<&Holder> {
         self.holder.as_ref().filter(|_| !self.young)
@@ -277,21 +279,21 @@ pub struct Lease {
     highest: FencingToken,
     /// The own writes of unknown outcome.
     pending: VecDeque<Write>,
-    /// True if the outcome of the last own write was unknown. After one more such answer the next write waits: a store
-    /// that fails at once, on a full disk for example, would else be asked as fast as it can answer.
+    /// True if the outcome of the last own write was unknown. After a second such answer in a row the next write waits;
+    /// otherwise a store that fails at once, on a full disk for example, would be asked as fast as it can answer.
     unknown_before: bool,
-    /// The time until which nothing is written because of that, whatever the store reports meanwhile.
+    /// The end of that wait. Until then nothing is written, even if the store reports a change.
     waits_until: Instant,
     asked: Option<Asked>,
     last_request: RequestId,
-    /// True if the store reported a change while a request was under way.
+    /// True if the store has reported a change during a request.
     changed: bool,
     /// The time of the next action, while no request is under way.
     act_at: Instant,
     /// The time from which this node may campaign: after a resignation it lets others go first.
     campaign_from: Instant,
-    /// The time since which the record is seen to be this node's, and young. Its creator believes nothing until a
-    /// holder of a deleted record would have stopped: absence has no version, so that holder does not know yet.
+    /// The time since which the record is known to be this node's, and young. Its creator does not lead until the
+    /// holder of a deleted record must have stopped, because that holder may not know of the deletion yet.
     young_since: Option<Instant>,
     /// The longest lease that this node knows to have been given to any node.
     longest: Duration,
@@ -307,7 +309,8 @@ enum Role {
     /// Has asked for the record, with this token.
     Claiming,
     Holding(Hold),
-    /// Has given up for good the record that it held or claimed, which may still name this node, or come to name it.
+    /// Has given up for good the record that it held or claimed. The record may still name this node, or a late write
+    /// may make it do so.
     Releasing {
         until: Instant,
     },
@@ -316,9 +319,9 @@ enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Hold {
     token: FencingToken,
-    /// The end by this node's clock, whether it believes yet or not.
+    /// The end of the lease by this node's clock, also while the record is young.
     valid_until: Instant,
-    /// The time from which the holder believes, while it does not yet; the record is young.
+    /// The time from which the holder leads, while the record is young and it does not lead yet.
     believes_from: Option<Instant>,
     renew_at: Instant,
     /// The reason for resigning, while the work is being drained. The lease is renewed until it has drained.
@@ -411,8 +414,8 @@ impl Lease {
         }
     }
 
-    /// True if it has nothing left to do for an application that has withdrawn: it neither holds the record nor has a
-    /// write under way that could make it the holder.
+    /// True if a withdrawn node has nothing left to do: it neither holds the record nor has a write under way that
+    /// could make it the holder.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let writes = self.asked.as_ref().is_some_and(|asked| asked.record.is_some());
@@ -455,8 +458,8 @@ impl Lease {
         }
     }
 
-    /// Takes the request that is answered; `None` where the answer is to an earlier one, whose outcome was looked up
-    /// since.
+    /// Takes the request under way, if the answer is to it; `None` if the answer is to an earlier request, whose
+    /// outcome was read since.
     fn take_asked(&mut self, request: RequestId) -> Option<Asked> {
         self.asked.take_if(|asked| asked.request == request)
     }
@@ -513,8 +516,8 @@ impl Lease {
 
     fn on_read(&mut self, now: Instant, found: Option<Found>) {
         let Some(found) = found else {
-            // The store was not reached. The lease runs on or runs out; asking at once would not help it, nor would a
-            // change that could not be read.
+            // The store was not reached. To ask again at once does not help, nor does a reported change that could not
+            // be read.
             self.changed = false;
             self.act_at = now.after(self.config.poll_interval);
             return;
@@ -527,7 +530,7 @@ impl Lease {
         }
     }
 
-    /// Takes note of the result of a read; returns the own write that it shows to have landed.
+    /// Records the result of a read; returns this node's own write if the read shows that it has landed.
     fn see(&mut self, now: Instant, found: Found) -> Option<Write> {
         let same = match (&self.seen, &found) {
             (Some(Seen { found: Found::Record { record: old, .. }, .. }), Found::Record { record, .. }) => {
@@ -546,7 +549,7 @@ impl Lease {
         };
         let version_moved = self.seen.as_ref().is_none_or(|seen| seen.found.version() != found.version());
         if version_moved {
-            // A write that named an earlier version can land no more.
+            // A write that expects an earlier version can no longer land.
             self.pending.clear();
         }
         let young = matches!(&found, Found::Record { record, .. } if record.young && self.is_mine(record));
@@ -566,7 +569,8 @@ impl Lease {
         let campaigns = self.campaigning && self.healthy;
         match landed {
             Some(write) => self.become_holder(now, write),
-            // A record that names this node though it does not campaign is left from a claim, and keeps others waiting.
+            // The record names this node, which does not campaign: a leftover of a claim that keeps others waiting.
+            // Release it.
             None if self.names_me() && !campaigns && !self.is_young(now) => self.release(now),
             None => self.consider(now),
         }
@@ -592,7 +596,7 @@ impl Lease {
         }
         let reason = match record {
             _ if record.token < hold.token => Reason::Violation,
-            // A young record is made only where there is none.
+            // A young record is created only where there is none, so the former one was deleted.
             Record { young: true, .. } => Reason::Removed,
             _ => Reason::Overwritten,
         };
@@ -603,7 +607,7 @@ impl Lease {
     fn on_read_while_releasing(&mut self, now: Instant, until: Instant) {
         let Some(Seen { found, .. }) = &self.seen else { return };
         match found {
-            // A young record runs out instead.
+            // A young record is not released; it runs out.
             Found::Record { record, version } if self.is_mine(record) && !self.is_young(now) => {
                 let (record, version) = (record.clone(), version.clone());
                 if self.backs_off(now) {
@@ -638,7 +642,7 @@ impl Lease {
                     Role::Releasing { until } => self.on_read_while_releasing(now, until),
                 }
             }
-            // Our own write may have been met by its own repetition; and where it may have landed, we look.
+            // A conflict may be with this node's own write, sent twice by the store's client: read to find out.
             Err(SetError::Conflict | SetError::Unknown) => self.read(now),
             Err(SetError::Unavailable) => {
                 self.pending.retain(|write| write.nonce != nonce);
@@ -650,8 +654,8 @@ impl Lease {
         }
     }
 
-    /// True if the next write waits, because the outcomes of the last two are unknown. A change that the store reports
-    /// leads back here: such a store may report one after each write.
+    /// True if the next write must wait, because the outcomes of the last two are unknown. Checked after reported
+    /// changes too, because such a store may report a change after each write.
     fn backs_off(&mut self, now: Instant) -> bool {
         let waits = now < self.waits_until;
         if waits {
@@ -660,8 +664,8 @@ impl Lease {
         waits
     }
 
-    /// Checks for a token below one that was seen: a store that was set back. A leader there could be fenced off by
-    /// work that is done already, or worse, repeat a token; so this node does not lead until an operator has looked.
+    /// Checks for a token below one that was seen, the sign of a store that was restored from a backup. A new leader's
+    /// token would be stale to resources, or even repeat one; so this node does not lead until an operator has looked.
     fn distrusts(&mut self, now: Instant) -> bool {
         let Some(Seen { found: Found::Record { record, .. }, since }) = &self.seen else { return false };
         let (seen, found, new) = (self.highest, record.token, *since == now);
@@ -681,7 +685,7 @@ impl Lease {
     fn act(&mut self, now: Instant) {
         match &self.role {
             Role::Holding(hold) if now >= hold.renew_at => self.renew(now),
-            // If the record is absent, a read tells the first token, which must be a fresh one.
+            // If the record is absent, a fresh read is needed for the first token.
             Role::Waiting if self.can_campaign(now) && self.knows_record() && self.is_free(now) => {
                 self.consider(now)
             }
@@ -718,7 +722,8 @@ impl Lease {
         let holder = Some(Holder { identity: self.config.me, address: self.config.address.clone() });
         let (expect, record) = match found {
             Found::Record { record, version } => {
-                // Unchanged for its whole duration, a young record is young no more; taken before that, it stays young.
+                // A young record that stayed unchanged for its whole duration is no longer young; one that is taken
+                // earlier stays young.
                 let young = record.young && (record.holder.is_none() || self.is_mine(record));
                 let (token, expect) = (record.token.next(), Some(version.clone()));
                 (expect, Record { holder, token, renewal: 0, resign_request: None, young, ..record.clone() })
@@ -736,10 +741,10 @@ impl Lease {
     fn free_from(&self) -> Option<Instant> {
         let seen = self.seen.as_ref()?;
         match &seen.found {
-            // The store was set back, or never honest.
+            // The token is below one that was seen, or above the limit.
             Found::Record { record, .. } if !(self.highest..=TOKEN_MAX).contains(&record.token) => None,
             Found::Record { record, .. } => match &record.holder {
-                // A record that names this node without it holding is left from a leadership that has ended.
+                // A record that names this node, which does not hold it, is left from an ended leadership, and free.
                 Some(holder) if holder.identity != self.config.me => {
                     Some(seen.since.after(self.config.drift_max.lengthen(record.duration)))
                 }
@@ -752,7 +757,7 @@ impl Lease {
     fn become_holder(&mut self, now: Instant, write: Write) {
         let valid_until = self.valid_until(write.asked_at);
         if now >= valid_until || !self.campaigning || !self.healthy {
-            // The answer took longer than the lease, or is not wanted any more. No work was told to begin.
+            // The answer took longer than the lease, or this node has withdrawn. The application was not elected.
             self.role = Role::Waiting;
             return if self.campaigning && self.healthy { self.consider(now) } else { self.release(now) };
         }
@@ -766,7 +771,7 @@ impl Lease {
         }
     }
 
-    /// The time by which the holder of a deleted record has surely stopped; `None` if the record is not young.
+    /// The time by which the holder of a deleted record must have stopped; `None` if the record is not young.
     fn grows_up_at(&self) -> Option<Instant> {
         Some(self.young_since?.after(self.config.drift_max.lengthen(self.longest)))
     }
@@ -812,7 +817,7 @@ impl Lease {
         };
         let (record, version) = (record.clone(), version.clone());
         let (young, renewal) = (self.is_young(now), record.renewal.wrapping_add(1));
-        // Its own duration, whatever another process has written there: that claim binds the others if this node dies.
+        // This node's own duration, whatever another process has written: rivals wait for it if this node dies.
         let duration = self.config.duration;
         self.write(now, Some(version), Record { renewal, young, duration, ..record });
     }
@@ -823,7 +828,7 @@ impl Lease {
                 self.step_down(Reason::Expired);
                 self.act_at = now;
             }
-            // The store did not let it be released; after a whole lease no candidate waits for that any more.
+            // The release failed for a whole lease, after which no candidate waits for it any more.
             Role::Releasing { until } if now >= *until => {
                 self.role = Role::Waiting;
                 self.pending.clear();
@@ -839,7 +844,7 @@ impl Lease {
     fn retire(&mut self, now: Instant, reason: Reason) {
         match &self.role {
             Role::Holding(_) => self.resign(now, reason),
-            // The claim may have landed or may yet; if it does, it is released.
+            // The claim may land, or may have landed; then it is released.
             Role::Claiming => self.release(now),
             Role::Waiting | Role::Releasing { .. } => {} // It does not lead.
         }
@@ -856,10 +861,11 @@ impl Lease {
         }
     }
 
-    /// Gives up the token for good, and only then tells the store.
+    /// Ends the leadership for good, and only then releases the record.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
-        // The others go first: by then each of them has looked, also where the store does not report changes.
+        // Let the others campaign first: by then each of them has read the record, even if the store does not report
+        // changes.
         self.campaign_from = now.after(self.config.poll_interval.times(2));
         self.release(now);
     }
@@ -886,7 +892,7 @@ impl Lease {
         if hold.believes_from.is_none() {
             self.tell(Event::Deposed(reason));
         }
-        // A renewal that landed unseen belongs to the leadership that has ended, and revives nothing.
+        // A renewal that landed unnoticed belongs to the ended leadership, and must not revive it.
         self.pending.clear();
         self.role = Role::Waiting;
     }

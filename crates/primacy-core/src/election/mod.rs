@@ -1,4 +1,4 @@
-//! The elections: this list is their one home.
+//! The elections.
 //!
 //! | file | elects | guarantee |
 //! |---|---|---|
@@ -50,7 +50,7 @@ pub enum Algorithm {
     Seniority,
 }
 
-/// Error: no election among peers has this name.
+/// Error: the name of no election among peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAlgorithm;
 
@@ -72,7 +72,7 @@ impl Algorithm {
         }
     }
 
-    /// True if its leaders have a token of their own: no other leadership of the election ever has the same term.
+    /// True if its leaders have a fencing token: no two leaderships of the election ever have the same term.
     #[must_use]
     pub const fn is_fenced(self) -> bool {
         match self {

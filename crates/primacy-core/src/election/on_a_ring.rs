@@ -1,17 +1,17 @@
-//! The shared part of the elections on a ring: all but the search for the highest name.
+//! The shared part of the elections on a ring: everything except the search for the highest name.
 //!
-//! A node passes messages to the next one on the ring that is there (see [`neighbours`](crate::neighbours)). Each hop
-//! is confirmed; an unconfirmed message is sent once more, and then to the next node but one. A skipped node is sent a
-//! knock whenever a message goes past it, for it may be back. A node that finds that it has the highest name announces
-//! it once around the ring, and again with each heartbeat. The highest name is found by a [`Probing`]:
-//! [`ring`](super::ring) or [`ring_bidirectional`](super::ring_bidirectional).
+//! A node passes messages to the next present node on the ring (see [`neighbours`](crate::neighbours)). Each hop is
+//! confirmed; an unconfirmed message is sent once more, and then to the node after that. When a message skips a node,
+//! the node is sent a knock, because it may be back. The node with the highest name announces itself once around the
+//! ring, and again with each heartbeat. A [`Probing`] finds the highest name: [`ring`](super::ring) or
+//! [`ring_bidirectional`](super::ring_bidirectional).
 //!
-//! Rounds are numbered, and every message carries the highest number that its sender has heard of; a message with a
-//! lower number than its receiver knows is late, and the node that it speaks of is told the number. Then a candidate
-//! sends its name in that round, too, and a leader announces itself in it. A round without a result is begun again.
-//! Where two lead, the one of the later round stays, or of two in the same the higher name. A higher name that comes
-//! back takes over, as the textbooks have it; or, where the election is `sticky`, it waits until there is need: a
-//! leader swallows what would replace it, and announces itself.
+//! Rounds are numbered, and every message carries the highest number that its sender has heard of. A message with a
+//! lower number than its receiver knows is late, and the node that it names is sent the latest number: a candidate then
+//! sends its name in that round too, and a leader announces itself in it. A round without a result is followed by
+//! another one. If two nodes lead, the leader of the later round stays; in the same round, the higher name. A higher
+//! name that comes back takes over, as in the textbooks. If the election is `sticky`, it does not: a live leader drops
+//! the probes that would replace it, and announces itself.
 
 mod hops;
 
@@ -46,31 +46,31 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// The number of consecutive heartbeats missed before the leader is taken to be dead.
     pub miss_count: u32,
-    /// The time in which the next node has to confirm a message. To be longer than any round trip: a node that answers
-    /// later is skipped, and may lead beside the others.
+    /// The time in which the next node has to confirm a message. Must be longer than any round trip: a node that
+    /// confirms later is skipped, and may lead beside another leader.
     pub hop_timeout: Duration,
-    /// True if a node that comes back leaves the lead to the node that has it. To be the same on all nodes.
+    /// True if a node that comes back leaves the lead to the current leader. Must be the same on all nodes.
     pub sticky: bool,
 }
 
-/// The search for the highest name: a node's state of one round.
+/// A search for the highest name: the state of a node in one round.
 pub trait Probing: Clone + Default {
-    /// The message that goes around.
+    /// The message that is passed around the ring.
     type Probe: Copy + core::fmt::Debug + Eq + core::hash::Hash;
 
-    /// The number of turns around the ring that a round may take, if the highest name begins last.
+    /// The number of times that messages may travel around the ring in a round, if the highest name begins last.
     const TURNS: u64;
 
     /// Sends this node's own name.
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Self::Probe)>;
 
-    /// True if sending this node's name is needless: it has left the node in this round, or it cannot win.
+    /// True if this node need not send its name any more: it has sent it in this round, or cannot win the round.
     fn takes_part(&self) -> bool;
 
     /// The node whose name is in the probe.
     fn candidate(probe: &Self::Probe) -> Identity;
 
-    /// Handles a probe that has come, on its way in this direction.
+    /// Handles a probe that has arrived, travelling in `direction`.
     fn take(
         &mut self,
         at: RingPosition,
@@ -79,35 +79,35 @@ pub trait Probing: Clone + Default {
     ) -> ProbeOutcome<Self::Probe>;
 }
 
-/// The node that a probe has reached.
+/// The node that handles a probe, and its ring.
 #[derive(Clone, Copy, Debug)]
 pub struct RingPosition {
     /// The node.
     pub me: Identity,
-    /// True if it may win. A node that may not passes on the probes that it would have answered.
+    /// True if the node campaigns. A node that does not passes on the probes that it would have answered.
     pub campaigns: bool,
-    /// The number of nodes on the ring, whether they are there or not.
+    /// The number of nodes on the ring, present or gone.
     pub count: usize,
 }
 
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome<P> {
-    /// These are to be sent.
+    /// Send these probes.
     Send(Vec<(Direction, P)>),
     /// This node has the highest name.
     Highest,
 }
 
-/// A message between nodes. Its size is bounded: it has no list, and no text but the names of one node or two.
+/// A message between nodes, of bounded size: it has no lists, and no text except the names of at most two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message<P> {
     /// The incarnation of the sender.
     pub incarnation: Incarnation,
     /// The highest number of a round that the sender has heard of; at most [`ROUND_MAX`].
     pub round: Term,
-    /// The sender's number of this message, counted from 1 in each of its incarnations. [`Body::Received`] repeats that
-    /// of the message that it confirms; [`Body::Late`] has none, 0.
+    /// The sender's number of this message, counted from 1 in each incarnation. [`Body::Received`] repeats the number
+    /// of the message that it confirms; [`Body::Late`] has the number 0.
     pub number: u64,
     /// The content.
     pub body: Body<P>,
@@ -118,12 +118,12 @@ pub struct Message<P> {
 pub enum Body<P> {
     /// The search for the highest name.
     Probe {
-        /// The direction in which it is on its way.
+        /// The direction in which it travels.
         direction: Direction,
         /// The probe.
         probe: P,
     },
-    /// Onward: "This node leads", once when it has won, and then with every heartbeat.
+    /// Onward: "This node leads", sent when it has won, and then with every heartbeat.
     Elected {
         /// The leader, and its term: the round that it has won; at most [`Message::round`].
         leader: Leader,
@@ -141,7 +141,7 @@ pub enum Body<P> {
     },
     /// To a skipped node: "Are you there?"
     Knock,
-    /// To the node before: "I have the message that you sent under this number."
+    /// To the node that sent a message: "I have your message with this number."
     Received,
     /// To a candidate or a leader that has not heard of the latest round: "There was this one meanwhile."
     Late,
@@ -165,7 +165,7 @@ pub struct OnARing<P: Probing> {
     /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// The time before which it does not campaign: it has just resigned, or was only just told to campaign.
+    /// The time before which it does not campaign, after a resignation or the command to campaign.
     yields_until: Instant,
     trigger: ElectionTrigger,
     told_leader: Option<Leader>,
@@ -176,9 +176,9 @@ pub struct OnARing<P: Probing> {
 enum Role {
     /// Hears a leader, or waits for one.
     Following { leader: Option<Leader>, beat: u64, detector: MissedHeartbeats },
-    /// Has sent its own name in this round; begins another when that has no result.
+    /// Has sent its own name in this round; begins another round if this one has no result in time.
     Electing { round: Term, until: Instant },
-    /// Leads in the term that is the round that it has won. It has announced itself since it heard of round `told`.
+    /// Leads; `term` is the round that it has won, and `told` the latest round in which it has announced itself.
     Leading { term: Term, told: Term, beat: u64, beat_at: Instant, resigning: Option<Reason> },
 }
 
@@ -229,8 +229,8 @@ impl<P: Probing> OnARing<P> {
         )
     }
 
-    /// The same, with the neighbours of a ring that was checked before: for simulations, whose rings have thousands of
-    /// nodes, of [`Neighbours::all`].
+    /// Like [`OnARing::new`], with neighbours that [`Neighbours::all`] has already checked: for simulated rings of
+    /// thousands of nodes.
     #[must_use]
     pub fn among(config: Config, neighbours: Neighbours, now: Instant) -> Self {
         let detector = MissedHeartbeats::new(config.heartbeat_interval, config.miss_count, now);
@@ -252,8 +252,8 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// Sends its own name now, whether there is a leader or not: a textbook's "a process initiates". In the first
-    /// round, if it has heard of none.
+    /// Sends its own name now, even if there is a leader: the textbooks' "a process initiates". In the first round, if
+    /// it knows of none.
     pub fn initiate(&mut self, now: Instant) {
         if self.can_campaign(now) {
             self.elect(now);
@@ -302,7 +302,7 @@ impl<P: Probing> OnARing<P> {
         said && round <= ROUND_MAX
     }
 
-    /// Tells a candidate or a leader of the latest round, of which it has not heard.
+    /// Sends the number of the latest round to a candidate or a leader that has not heard of it.
     fn tell_late(&mut self, whom: Identity) {
         if whom.node != self.config.me.node && self.neighbours.knows(whom.node) {
             self.transmit(whom.node, 0, self.round, Body::Late);
@@ -329,7 +329,8 @@ impl<P: Probing> OnARing<P> {
                 if detector.suspects(now) && now >= self.yields_until =>
             {
                 let (leader, beat, due) = (*leader, *beat, detector.deadline().max(self.yields_until));
-                // A node that was asleep may only have missed the messages: it listens once more.
+                // The timeout is handled late: this node was asleep, and may have missed messages that were sent. It
+                // listens once more.
                 if now >= due.after(self.config.hop_timeout) {
                     self.follow(now, leader, beat);
                 } else {
@@ -337,7 +338,7 @@ impl<P: Probing> OnARing<P> {
                 }
             }
             Role::Electing { until, .. } if now >= *until => self.elect(now),
-            // Also while its work drains: no other node shall lead before that has ended.
+            // Also while its work drains: no other node may lead before the work has ended.
             Role::Leading { beat_at, .. } if now >= *beat_at => self.announce(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Leading { .. } => {} // Early.
         }
@@ -385,7 +386,7 @@ impl<P: Probing> OnARing<P> {
                 self.lose_leader(now, ElectionTrigger::Died);
             }
             (Evidence::Died(_), _) => {} // Not the leader.
-            // It is skipped until it is heard again; but it may live, and lead.
+            // The node is skipped until it is heard again, but it may be alive, and lead.
             (Evidence::Disconnected(_), _) => {}
             (Evidence::Connected(_), _) => {}
             // There is no vote that a disk could lose.
@@ -402,7 +403,7 @@ impl<P: Probing> OnARing<P> {
         self.campaign(now);
     }
 
-    /// Sends its own name in the latest round, unless that is decided already.
+    /// Sends its own name in the latest round, unless it has sent it or cannot win.
     fn campaign(&mut self, now: Instant) {
         let turn = self.config.hop_timeout.times(self.neighbours.count() as u64);
         self.role = Role::Electing { round: self.round, until: now.after(turn.times(P::TURNS)) };
@@ -530,7 +531,7 @@ impl<P: Probing> OnARing<P> {
 
     // ── the ring ────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends to the next node that is there. If there is none, this node has the highest name of all.
+    /// Sends to the next present node. If there is none, this node has the highest name of all.
     fn send(&mut self, now: Instant, direction: Direction, body: Body<P::Probe>) {
         self.send_of_round(now, direction, self.round, body);
     }
@@ -545,8 +546,8 @@ impl<P: Probing> OnARing<P> {
         }
     }
 
-    /// Passes on a message that has met fewer nodes than there are. Another goes no further: the node that it was to
-    /// come back to is not there.
+    /// Passes on a message, unless it has passed as many nodes as the ring has: then the node at which it should end is
+    /// gone.
     fn pass_on(&mut self, now: Instant, hops: u32, body: impl FnOnce(u32) -> Body<P::Probe>) {
         let hops = hops.saturating_add(1);
         if (hops as usize) < self.neighbours.count() {
@@ -571,8 +572,7 @@ impl<P: Probing> OnARing<P> {
         self.send_of_round(now, direction, round, body); // The round that it was first sent in.
     }
 
-    /// Asks skipped nodes whether they are back, when a message goes past them, and not more often than they could
-    /// answer.
+    /// Asks skipped nodes whether they are back, no more often than they can answer.
     fn knock(&mut self, now: Instant) {
         let skipped: BTreeSet<NodeId> = self.neighbours.skipped().collect();
         if skipped.is_empty() || now < self.knocks_at {

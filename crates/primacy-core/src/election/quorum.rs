@@ -1,7 +1,7 @@
 //! Quorum: a majority of voters elects, and goes on supporting, one leader.
 //!
-//! It is the election of BlazingMQ (Raft's, without a log, made sticky by pre-votes), with votes on disk and
-//! with a lease that the supporters give.
+//! It is the election of BlazingMQ (Raft's election without a log, with pre-votes and sticky leaders), with votes on
+//! disk and a lease that consists of the followers' promises.
 //!
 //! Assumes   a fixed set of voters; a minority of them may fail; messages may be lost, doubled, delayed and
 //!           reordered; disks keep what was persisted; for `Safety::Lease`, the rates of any two clocks
@@ -22,9 +22,9 @@
 //! ```
 //!
 //! Why no other node leads while the leader's lease runs: every answer to a heartbeat is a promise to vote for no other
-//! candidate for a while. The leader counts the promise from when it *sent* the heartbeat and shortens it by the drift;
-//! the voter counts it from when it *received* the heartbeat. So the leader stops believing before the promises of its
-//! majority end, and another leader needs a vote from that majority.
+//! candidate for the promise duration. The leader counts the promise from when it *sent* the heartbeat and shortens it
+//! by the drift; the voter counts it from when it *received* the heartbeat. So the leader's lease ends before the
+//! promises of its majority end, and another leader needs a vote from that majority.
 
 mod config;
 mod embedding;
@@ -65,7 +65,7 @@ const PATIENCE_DOUBLINGS_MAX: u32 = 2;
 /// retry comes after twice the delay of the one before.
 const GONE_TRIES_MAX: u32 = 6;
 
-/// The limit on how much faster than configured a leader sends heartbeats, to voters that promise for a shorter time.
+/// The limit on the factor by which a leader sends heartbeats faster than configured, for voters with shorter promises.
 const PACE_MAX: u64 = 100;
 
 /// The state machine of one node.
@@ -77,14 +77,14 @@ pub struct Quorum {
     /// True if the application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// The end of the silence after a start or a recovery: the node does not know what it promised, and until then it
-    /// grants nothing.
+    /// The end of the silence after a start or a recovery. Until then the node grants nothing, because it does not know
+    /// what an earlier incarnation promised.
     silent_until: Instant,
-    /// The promise to support no other node, if one was made.
+    /// The promise to support one node and no other, if one was made.
     promise: Option<Promise>,
-    /// The latest end of the leaderships from which this node was deposed: until then their work may still be draining.
+    /// The latest end of this node's own past leaderships: until then their work may still be draining.
     works_until: Instant,
-    /// The terms that the others have reported to this process, while this node knows that it has lost its disk.
+    /// The terms that the other voters have reported, while this node knows that it has lost its disk.
     reports: TermReports,
     /// Every voter this process has seen in any configuration. A node that lost its disk cannot know which
     /// configuration it voted under, so it must hear from all of them.
@@ -93,7 +93,7 @@ pub struct Quorum {
     resignation: Option<Resignation>,
     /// The leader that is known to be gone, until there is another.
     gone: Option<DepartedLeader>,
-    /// The way the last leadership that this node knew has ended, as far as it knows.
+    /// The end of the last leadership that this node knew of, as far as it knows.
     trigger: ElectionTrigger,
     /// The time of the next campaign, while no leader is heard.
     campaign_at: Instant,
@@ -136,7 +136,7 @@ struct Promise {
 struct Poll {
     round: Round,
     asked_at: Instant,
-    /// The time at which voters that have not answered are given up.
+    /// The time at which the round fails for lack of answers.
     until: Instant,
     yes: BTreeSet<NodeId>,
     /// Each refusal, and the time of its arrival.
@@ -149,20 +149,20 @@ struct DepartedLeader {
     leader: NodeId,
     /// The term in which it led.
     term: Term,
-    /// The number of rounds refused since, perhaps by voters that had not heard of it yet.
+    /// The number of rounds refused since, possibly by voters that had not heard of the departure.
     tries: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The end of the lease, as this leader believes it; `None` until a majority has answered.
+    /// The end of the lease on this node's clock; `None` until a majority has answered.
     valid_until: Option<Instant>,
     /// The time at which a leader that no majority answers gives up.
     confirm_by: Instant,
     beat_at: Instant,
     /// The latest rounds, and when each was sent.
     sent: VecDeque<(Round, Instant)>,
-    /// The time, on this clock, until which each voter surely supports this leader.
+    /// The time, on this clock, until which each voter is certain to support this leader.
     support: BTreeMap<NodeId, Instant>,
     /// The durations of the voters' promises where they differ from this node's own, because their configuration
     /// differs.
@@ -263,7 +263,7 @@ impl Quorum {
             Body::Vote { round, resignation } => self.on_vote(now, from, term, round, resignation),
             Body::Heartbeat { round } => self.on_heartbeat(now, from, term, round),
             Body::Resigned { successor } => self.on_resigned(now, from, term, successor),
-            // An answer to an earlier incarnation is none to this one.
+            // An answer to an earlier incarnation does not count for this one.
             Body::PreVoteReply { to, .. } | Body::VoteReply { to, .. } | Body::HeartbeatReply { to, .. }
                 if to != self.config.me.incarnation => {}
             Body::PreVoteReply { round, answer, .. } => {
@@ -283,7 +283,8 @@ impl Quorum {
         }
         match &self.role {
             Role::Follower { leader: Some(following) } if following.detector.suspects(now) => {
-                // Silence: a node does not know which others have noticed, so a random wait keeps them apart.
+                // Silence: a node does not know which others have noticed it, so it waits at random, to avoid
+                // simultaneous campaigns.
                 self.role = Role::Follower { leader: None };
                 self.campaign_after_random_wait(self.promise_end(now));
             }
@@ -347,7 +348,7 @@ impl Quorum {
             }
             Evidence::Disconnected(node) => {
                 self.connected.remove(&node);
-                // The leader is not heard any more, and that is all: the promise to it stands until it ends.
+                // The connection is lost, but the leader may still lead: the promise to it holds until its end.
                 if self.hears().is_some_and(|leader| leader.identity.node == node) {
                     self.role = Role::Follower { leader: None };
                     self.trigger = ElectionTrigger::Disconnected;
@@ -363,25 +364,25 @@ impl Quorum {
         }
     }
 
-    /// Handles an operator's permission to come back without the disk. This node cannot know its votes and promises, so
-    /// it takes no part until all others have reported their term since.
+    /// Handles an operator's permission to return without the disk. This node cannot know its votes and promises, so it
+    /// grants nothing until all others have reported their terms.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
-        // This includes nodes that it does not know as voters yet: the voters may have changed since it last heard. The
-        // set of nodes that it has to hear from is another question.
+        // Reports from unknown voters count too: the voters may have changed since this node last heard. Which reports
+        // it needs is decided by `known` alone.
         if by == self.config.me.node || term > TERM_MAX || self.hard.disk_state == DiskState::Recovered {
             return;
         }
         let me = self.config.me.node;
         let Some(recovered) = self.reports.take(self.hard, &self.known, me, by, term) else { return };
         self.persist(recovered);
-        // The process that had the lost disk may have answered heartbeats until this one was readmitted. Now no peer
-        // hears it any more, so nothing that it has promised lasts longer than a promise made from now on.
+        // The process with the lost disk may have answered heartbeats until this one was readmitted. From now on no
+        // peer accepts its messages, so its promises end no later than one made now.
         let quiet = now.after(self.hard.promise.max(self.config.promised()));
         self.silent_until = self.silent_until.max(quiet);
         self.campaign_after_random_wait(self.silent_until);
     }
 
-    /// Handles a guardian's report that this incarnation and all its work are gone: it leads no more.
+    /// Handles a guardian's report that an incarnation and all its work have ended, and so its leadership.
     fn on_died(&mut self, now: Instant, identity: Identity) {
         if identity.node == self.config.me.node || !self.config.voters.contains(&identity.node) {
             return; // This process lives, and an earlier life of it owes nothing; strangers have no vote.
@@ -397,8 +398,8 @@ impl Quorum {
         self.release(now, identity, TERM_MAX, ElectionTrigger::Died);
     }
 
-    /// Ends the leadership of that incarnation in this term and lower ones: it is not heard, and no promise to it
-    /// binds.
+    /// Ends the leadership of that incarnation in this term and all lower ones: this node stops following it, and drops
+    /// its promise to it.
     fn release(&mut self, now: Instant, leader: Identity, term: Term, trigger: ElectionTrigger) {
         let promised = self.promise.filter(|promise| promise.to == leader && promise.term <= term);
         if promised.is_some() {
@@ -424,10 +425,10 @@ impl Quorum {
         self.campaigning && self.healthy && votes && !self.config.witness && !self.has_forgotten()
     }
 
-    /// Asks the others whether they would vote for this node, and changes nothing of its own. That keeps a node that
-    /// was cut off from disturbing a leader that it cannot hear. If the leader is known to be gone, the first in the
-    /// order asks for votes at once, but only for the term after that leader's: a successor leads in that term or above
-    /// it and is not disturbed. So it does this once.
+    /// Starts a pre-vote, which changes no durable state, so a node that was cut off does not depose a leader that it
+    /// cannot hear. If the leader is known to be gone, the first node in order skips the pre-vote and requests votes,
+    /// but only in the term after that leader's: a successor has that term or a higher one, and is not disturbed. So a
+    /// node skips the pre-vote once per departed leader.
     fn campaign(&mut self, now: Instant) {
         let is_first = |gone| self.trigger == ElectionTrigger::Transferred || self.place(gone) == 0;
         let is_sure = self.gone.is_some_and(|gone| gone.term == self.hard.term && is_first(gone.leader));
@@ -442,7 +443,8 @@ impl Quorum {
         self.count_pre_vote(now, self.config.me.node, answer);
     }
 
-    /// Takes a new term and votes for itself, which a promise to another node forbids as it forbids any vote.
+    /// Takes a new term and votes for itself, unless a promise to another node forbids it, as it forbids any other
+    /// vote.
     fn become_candidate(&mut self, now: Instant) {
         if let Some(refusal) = self.bound_to_another(now, self.config.me) {
             self.role = Role::Follower { leader: None };
@@ -454,8 +456,8 @@ impl Quorum {
         let round = poll.round;
         self.role = Role::Candidate(poll);
         self.hard.term = self.hard.term.next();
-        // The request may leave before the own vote is on disk: no reply is handled before it is, and if this process
-        // dies in between, its next incarnation is another candidate, for which these votes do not count.
+        // The requests may be sent before the own vote is on disk: no reply is handled before it is, and if this
+        // process dies in between, the votes do not count for its next incarnation.
         self.send_all(Body::Vote { round, resignation: self.resignation });
         self.persist(HardState { voted_for: Some(self.config.me), ..self.hard });
         self.count_votes(now);
@@ -464,7 +466,7 @@ impl Quorum {
     fn become_leader(&mut self, now: Instant, poll: &Poll) {
         assert_eq!(self.hard.voted_for, Some(self.config.me), "a leader has voted for itself");
         let support = match self.config.safety {
-            // A vote promises nothing: belief comes with the answers to the first heartbeat.
+            // A vote is not a promise: the lease begins with the answers to the first heartbeat.
             Safety::Lease => BTreeMap::new(),
             Safety::Fenced => {
                 let until = poll.asked_at.after(self.config.drift_max.shorten(self.config.promise_duration));
@@ -534,8 +536,8 @@ impl Quorum {
         }
     }
 
-    /// Takes over the higher term of a refuser, if this node hears no leader, so that its next question is not below it
-    /// again.
+    /// Adopts the higher term of a voter that refused, if this node hears no leader, so that its next request is not
+    /// refused for its term again.
     fn learn_term(&mut self, now: Instant, term: Term, answer: Answer) {
         let leaderless = self.hears().is_none() && !matches!(self.role, Role::Leader(_));
         if term > self.hard.term && leaderless && matches!(answer, Answer::No(_)) {
@@ -546,7 +548,7 @@ impl Quorum {
         }
     }
 
-    /// Ends a round that was not won, and waits before the next one.
+    /// Ends a round that was not won, and sets the time of the next one.
     fn fail_round(&mut self, now: Instant) {
         let (Role::PreCandidate(poll) | Role::Candidate(poll)) = &self.role else { return };
         let own =
@@ -557,7 +559,7 @@ impl Quorum {
         self.lost_elections = self.lost_elections.saturating_add(candidacies);
         self.role = Role::Follower { leader: None };
         self.refusals = no.iter().map(|&(by, (refusal, _))| (by, refusal)).collect();
-        // The wait is bounded whatever a peer says; asking again too early does no harm.
+        // Bounded, because the durations come from peers; asking again too early does no harm.
         let patience = now.after(self.config.promise_duration.times(10));
         let ends = no.iter().filter_map(|&(_, (refusal, at))| Some(at.after(refusal.left()?)));
         let bound_until = ends.max().unwrap_or(now).clamp(now, patience);
@@ -565,7 +567,7 @@ impl Quorum {
         let stick_to_another = no.iter().any(|&(_, (refusal, _))| !tells_nothing(refusal));
         let only_promises = !no.is_empty() && no.iter().all(|&(_, (refusal, _))| refusal.left().is_some());
         match &mut self.gone {
-            // This node knows that the leader is gone, and the voters that refuse are about to hear of it.
+            // This node knows that the leader is gone; the voters that refuse will soon know too.
             Some(gone) if stick_to_another && gone.tries < GONE_TRIES_MAX => {
                 let (leader, patience) = (gone.leader, 1 << gone.tries);
                 gone.tries += 1;
@@ -591,7 +593,7 @@ impl Quorum {
         self.campaign_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
     }
 
-    /// Campaigns in a fixed order: where all nodes learn of the end at the same time, random waits would only cost
+    /// Schedules a campaign in a fixed order: if all nodes learn of the end at the same time, random waits only cost
     /// time. The first connected node by (priority, name) campaigns at once, each next one a stagger later.
     fn campaign_in_order(&mut self, from: Instant, gone: NodeId) {
         self.campaign_at = from.after(self.stagger().times(self.place(gone) as u64));
@@ -608,7 +610,7 @@ impl Quorum {
     fn stagger(&self) -> Duration {
         let mut round_trips: Vec<Duration> = self.connected_voters().map(|peer| peer.round_trip).collect();
         round_trips.sort_unstable();
-        // The median: one slow handshake must not make the order slower than chance.
+        // The median, so that one slow handshake does not make the fixed order slower than random waits.
         let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();
         usual.times(4).min(self.config.random_wait_max).max(self.config.stagger)
     }
@@ -662,8 +664,8 @@ impl Quorum {
         self.learn_resignation(now, resignation);
         let same_vote = term == self.hard.term && self.hard.voted_for == Some(from);
         let answer = match self.bound_to_another(now, from) {
-            // The term is not taken over either: otherwise votes gathered on the strength of old pre-votes would unseat
-            // a leader whose lease still runs.
+            // The term is not adopted either: otherwise a candidate with outdated pre-votes would depose a leader whose
+            // lease still runs.
             Some(refusal) => Answer::No(refusal),
             None if term > self.hard.term || same_vote => Answer::Yes,
             None => Answer::No(Refusal::Term),
@@ -672,7 +674,7 @@ impl Quorum {
             self.step_down(Reason::HigherTerm(term));
             self.role = Role::Follower { leader: None };
             self.persist(HardState { term, voted_for: Some(from), ..self.hard });
-            // The candidate needs a round to show itself.
+            // The candidate needs a round to announce itself as leader.
             self.campaign_after_random_wait(now.after(self.config.round_timeout));
         }
         self.send(from.node, Body::VoteReply { round, to: from.incarnation, answer });
@@ -734,8 +736,9 @@ impl Quorum {
         self.role = Role::Follower { leader: Some(Following { leader, detector }) };
         self.trigger = ElectionTrigger::Silence; // Until more is known than that.
         self.settle();
-        // A promise to an earlier leader may still run. It has done its work: the new leader has a vote from each
-        // majority that the earlier one could rest on, and that voter's promise had ended.
+        // This replaces a promise to an earlier leader that may still run. It is no longer needed: of every majority
+        // that could support the earlier leader, one voter has voted for the new leader, after its own promise had
+        // ended.
         if self.config.safety == Safety::Lease {
             let until = now.after(self.config.promise_duration);
             self.promise = Some(Promise { to: leader.identity, term: leader.term, until });
@@ -754,8 +757,8 @@ impl Quorum {
             (self.hard.term, self.config.promise_duration, self.can_campaign());
         let Role::Leader(lead) = &mut self.role else { return }; // Late: that leadership is over.
         if term > own_term {
-            // A node took a higher term, on stale pre-votes for example. It costs a new token and not the leader: the
-            // followers may vote for the leader that they follow.
+            // A voter has a higher term, after outdated pre-votes for example. This leader campaigns again above it and
+            // usually wins: followers may vote for the leader that they follow. Only the token changes.
             let stays = can_campaign && lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(term));
             self.adopt_term(term);
@@ -773,14 +776,14 @@ impl Quorum {
             Safety::Lease => promise,
             Safety::Fenced => configured,
         };
-        // Counted from before the heartbeat left; the voter counts from when it came.
+        // The leader counts from before it sent the heartbeat, the voter from when the heartbeat arrived.
         let until = sent_at.after(self.config.drift_max.shorten(promised));
         let supported = lead.support.entry(from).or_insert(until);
         *supported = until.max(*supported);
         self.extend_lease(now);
     }
 
-    /// Moves the end of the lease to where a majority surely supports this leader.
+    /// Moves the end of the lease to the time until which a majority is certain to support this leader.
     fn extend_lease(&mut self, now: Instant) {
         let (term, voters) = (self.hard.term, self.config.voters.len());
         let Role::Leader(lead) = &mut self.role else { return };
@@ -824,7 +827,7 @@ impl Quorum {
         }
     }
 
-    /// Returns the leader that this node would name: itself only once it believes that it leads.
+    /// Returns the leader that this node reports: itself only once its lease has begun.
     fn leader(&self) -> Option<Leader> {
         match &self.role {
             Role::Leader(Lead { valid_until: None, .. }) => None,
@@ -903,9 +906,8 @@ impl Lead {
         self.beat_at = self.beat_at.min(now.after(self.pace(config)));
     }
 
-    /// Returns the heartbeat interval: short enough for the voter with the shortest promise, in the ratio of the
-    /// configured interval to the configured duration. Among nodes whose durations differ a lease would else end before
-    /// it is renewed.
+    /// Returns the heartbeat interval: the configured one, scaled by the shortest promise of any voter over the
+    /// configured duration. Otherwise a lease from shorter promises would end before it is renewed.
     fn pace(&self, config: &Config) -> Duration {
         let shortest = self.promises.values().copied().min().unwrap_or(config.promise_duration);
         let least = config.heartbeat_interval.divided_by(PACE_MAX);

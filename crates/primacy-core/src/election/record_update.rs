@@ -1,11 +1,11 @@
 //! Record update: a change to the record of a [`lease`](super::lease) by a process that does not campaign.
 //!
-//! There are two. A guardian *releases for the dead*: when the holder's process and all its work are gone, it
-//! clears the holder, so that no candidate waits for the rest of the lease. And any client may *ask the holder to
-//! resign*.
+//! There are two tasks. A guardian *releases the record for a dead holder*: when the holder's process and all its work
+//! have ended, it clears the holder, so that no candidate waits for the rest of the lease. And any client may *ask the
+//! holder to resign*.
 //!
-//! Both read the record, change it, and compare-and-set it. An answer that is a conflict, unknown or missing leads
-//! back to reading, so nothing is repeated blindly and nothing is taken to have failed.
+//! Both read the record, change it, and compare-and-set it. After a conflict, an unknown outcome or a missing answer
+//! they read again: no write is repeated blindly or assumed to have failed.
 
 mod state_reduction;
 
@@ -21,11 +21,11 @@ use crate::time::{Duration, Instant};
 /// The change to the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// Clear the holder, if it is this incarnation, which is gone with all its work.
+    /// Clear the holder, if it is this incarnation, which has ended with all its work.
     ReleaseFor(Identity),
     /// Ask the holder of the record to resign.
     AskToResign {
-        /// The name of the asker, for people.
+        /// The name of the requester, for people.
         by: String,
     },
 }
@@ -45,8 +45,8 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RecordUpdate {
     task: Task,
-    /// The end of the update. A write of the dead may still be under way for as long as a lease; so an update that
-    /// finds nothing looks again.
+    /// The deadline of the update. A write of the dead process may still land within a lease, so an update that finds
+    /// nothing to change reads again until then.
     until: Instant,
     poll_interval: Duration,
     asked: Option<(RequestId, Instant)>,
@@ -54,10 +54,10 @@ pub struct RecordUpdate {
     /// The nonce of a release that may have landed.
     nonce: Option<u64>,
     act_at: Instant,
-    /// True if the outcome of the last write was unknown. After one more such answer the next read waits: a store that
-    /// fails at once would else be asked as fast as it can answer.
+    /// True if the outcome of the last write was unknown. After a second such answer in a row the next read waits;
+    /// otherwise a store that fails at once would be asked as fast as it can answer.
     unknown_before: bool,
-    /// The time until which nothing is read because of that, whatever the store reports meanwhile.
+    /// The end of that wait. Until then nothing is read, even if the store reports a change.
     waits_until: Instant,
     /// True if the last read found nothing to change.
     nothing_to_do: bool,
@@ -67,7 +67,8 @@ pub struct RecordUpdate {
 }
 
 impl RecordUpdate {
-    /// An update that looks every `poll_interval`, for at most `patience`: one whole lease, where it is for the dead.
+    /// Makes an update that reads every `poll_interval`, for at most `patience`: one whole lease, if it releases for a
+    /// dead holder.
     #[must_use]
     pub fn new(task: Task, patience: Duration, poll_interval: Duration, seed: u64, now: Instant) -> Self {
         Self {
@@ -101,7 +102,7 @@ impl RecordUpdate {
             },
             Message::CompareAndSetReply { request, result } if self.answers(request) => match result {
                 Ok(_) => self.ending = Some(Ending::Done),
-                // Another process wrote, or the outcome is unknown: look.
+                // Another process wrote, or the outcome is unknown: read again.
                 Err(SetError::Unknown) if core::mem::replace(&mut self.unknown_before, true) => {
                     self.waits_until = now.after(self.poll_interval);
                     self.act_at = self.waits_until;
@@ -141,19 +142,19 @@ impl RecordUpdate {
         }
     }
 
-    /// The record after the change; `None` where it needs none.
+    /// The record after the change; `None` if there is nothing to change.
     fn changed(&mut self, record: &Record) -> Option<Record> {
         let holder = record.holder.as_ref()?;
         match &self.task {
-            // A young record is left to run out: its next holder would believe at once, and the holder of the record
-            // that was deleted before it may still believe.
+            // A young record is left to run out: if it were released, its next holder would lead at once, while the
+            // holder of the deleted record may still lead.
             Task::ReleaseFor(dead) if holder.identity == *dead && !record.young => {
                 let nonce = self.rng.next_u64();
                 self.nonce = Some(nonce);
                 Some(Record { holder: None, resign_request: None, nonce, ..record.clone() })
             }
             Task::ReleaseFor(_) => None, // Another holds it.
-            // All other fields are kept, the nonce among them: a request must not look like a sign of life.
+            // All other fields are kept, also the nonce: a request must not look like a renewal.
             Task::AskToResign { .. } if record.is_asked_to_resign() => None,
             Task::AskToResign { by } => {
                 let request = ResignRequest { token: record.token, by: by.clone() };

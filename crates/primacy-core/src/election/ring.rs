@@ -1,12 +1,12 @@
-//! Ring (Chang and Roberts 1979): a probe that goes round carries the highest name that it has met.
-//! Assumes   a ring on which each node reaches the next one that is alive; crashes, not partitions.
-//! Promises  at most one leader *only while that holds*; a partition elects two. No token.
-//! Costs     with all n nodes starting, n·Hₙ probes on the average over all rings, 2n − 1 at best, n(n + 1)/2 at worst; and n
-//!           messages to announce the leader. Each heartbeat is n messages.   Prefer `quorum`; or let one confirm it.
+//! Ring (Chang and Roberts 1979): a probe that travels around the ring carries the highest name that it has met.
+//! Assumes a ring on which each node reaches the next one that is alive; crashes, not partitions. Promises at most one
+//! leader *only while that holds*; a partition elects two. No token. Costs with all n nodes starting, n·Hₙ probes on
+//! the average over all rings, 2n − 1 at best, n(n + 1)/2 at worst; and n messages to announce the leader. Each
+//! heartbeat is n messages. Prefer `quorum`; or let one confirm it.
 //!
 //! A node that misses the leader sends a probe with its own name. A node passes on a probe with a higher name than its
-//! own; a lower one it replaces by its own, once, and swallows after that. A node that its own name comes back to has
-//! the highest one, and [announces it](super::on_a_ring).
+//! own; it replaces the first lower name by its own, and drops later ones. A node that receives its own name has the
+//! highest one, and [announces it](super::on_a_ring).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,11 +21,11 @@ pub type Ring = OnARing<ChangRoberts>;
 /// A node's state of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChangRoberts {
-    /// True if its own name has left it, or a higher one, against which it cannot win.
+    /// True if it has sent its own name, or passed on a higher one, and so cannot win.
     takes_part: bool,
 }
 
-/// The highest name so far. Its size is bounded: an identity and a number.
+/// The highest name so far, of bounded size: an identity and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Probe {
     /// The node that has the name.
@@ -37,7 +37,7 @@ pub struct Probe {
 impl Probing for ChangRoberts {
     type Probe = Probe;
 
-    /// One until the highest name has heard of it, and one for that name.
+    /// One until the node with the highest name takes part, and one for its name.
     const TURNS: u64 = 2;
 
     fn takes_part(&self) -> bool {
@@ -56,7 +56,7 @@ impl Probing for ChangRoberts {
     fn take(&mut self, at: RingPosition, direction: Direction, probe: Probe) -> ProbeOutcome<Probe> {
         let Probe { candidate, hops } = probe;
         if candidate.node == at.me.node {
-            // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
+            // A name that was sent by an earlier incarnation, or before the node withdrew, elects no node.
             if candidate == at.me && at.campaigns {
                 ProbeOutcome::Highest
             } else {
@@ -64,7 +64,7 @@ impl Probing for ChangRoberts {
             }
         } else if candidate.node > at.me.node || !at.campaigns {
             self.takes_part = true;
-            // A probe that has met as many nodes as there are goes no further: its own node is not there any more.
+            // A probe that has passed as many nodes as the ring has is dropped: its candidate is gone.
             let hops = hops.saturating_add(1);
             let goes_on = (hops as usize) < at.count;
             ProbeOutcome::Send(

@@ -4,10 +4,9 @@
 //! Costs     at most 8n(1 + ⌈log₂ n⌉) messages, whichever nodes start and however the names lie; and n to announce the
 //!           leader. Each heartbeat is n messages.   Prefer `quorum`; or let one confirm it.
 //!
-//! In phase k a candidate sends its name 2ᵏ nodes far in both directions. A node with a higher name swallows it; the
-//! last node that it reaches sends an answer back. With answers from both sides the candidate goes into the next phase.
-//! A node that its own name comes back to, from the other side, has the highest one, and
-//! [announces it](super::on_a_ring).
+//! In phase k a candidate sends its name 2ᵏ nodes far in both directions. A node with a higher name drops it; the last
+//! node that it reaches sends an answer back. With answers from both sides the candidate enters the next phase. A node
+//! that its own name reaches from the other side has the highest one, and [announces it](super::on_a_ring).
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -23,13 +22,13 @@ pub type RingBidirectional = OnARing<HirschbergSinclair>;
 /// A node's state of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HirschbergSinclair {
-    /// The phase that it is in with its own name; `None` if that has not left it.
+    /// The phase of its own candidacy; `None` if it has not sent its name.
     phase: Option<u32>,
-    /// The sides from which the answers of that phase have come.
+    /// The directions from which answers of this phase have arrived.
     answered: BTreeSet<Direction>,
 }
 
-/// A message of the search. Its size is bounded: an identity and two numbers.
+/// A message of the search, of bounded size: an identity and two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
     /// A question: "Is there a higher name here?"
@@ -38,7 +37,7 @@ pub enum Probe {
         candidate: Identity,
         /// The phase; at most [`PHASE_MAX`].
         phase: u32,
-        /// The number of nodes that it is still to reach; at most 2 to the power of the phase.
+        /// The number of nodes that it has still to reach; at most 2 to the power of the phase.
         left: u32,
     },
     /// The answer: "None on this side, as far as you have asked."
@@ -47,19 +46,19 @@ pub enum Probe {
         candidate: Identity,
         /// The phase; at most [`PHASE_MAX`].
         phase: u32,
-        /// The number of nodes that it may still reach: as many as the question did.
+        /// The number of nodes that it may still pass on its way back; at first as many as the question reached.
         left: u32,
     },
 }
 
-/// The last phase: a phase beyond it would ask more nodes than there can be.
+/// The last phase: 2³¹ nodes on each side are more than any ring has.
 pub const PHASE_MAX: u32 = 31;
 
 impl Probing for HirschbergSinclair {
     type Probe = Probe;
 
-    /// One until the highest name has heard of it; there and back 1 + 2 + 4 + … nodes, which is below four turns; and
-    /// one around.
+    /// One until the node with the highest name takes part; below four for its phases, there and back 1 + 2 + 4 + …
+    /// nodes; and one for the last question around the ring.
     const TURNS: u64 = 6;
 
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Probe)> {
@@ -78,7 +77,7 @@ impl Probing for HirschbergSinclair {
 
     fn take(&mut self, at: RingPosition, direction: Direction, probe: Probe) -> ProbeOutcome<Probe> {
         match probe {
-            // A name sent by an earlier incarnation, or before the node was told not to campaign, elects no node.
+            // A name that was sent by an earlier incarnation, or before the node withdrew, elects no node.
             Probe::Out { candidate, .. } | Probe::Back { candidate, .. }
                 if candidate.node == at.me.node && !(candidate == at.me && at.campaigns) =>
             {
@@ -108,7 +107,7 @@ const fn reach(phase: u32) -> u32 {
     1 << if phase < PHASE_MAX { phase } else { PHASE_MAX }
 }
 
-/// Sends a question on, or answers it at the last node that it reaches.
+/// Passes a question on, or answers it if this is the last node that it reaches.
 fn pass(
     direction: Direction,
     candidate: Identity,
@@ -116,7 +115,7 @@ fn pass(
     left: u32,
     count: usize,
 ) -> (Direction, Probe) {
-    // No honest question goes twice round.
+    // No honest question travels around the ring twice.
     let left =
         left.min(reach(phase)).min(u32::try_from(count).map_or(u32::MAX, |count| count.saturating_mul(2)));
     if left > 1 {

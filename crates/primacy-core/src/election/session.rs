@@ -1,11 +1,11 @@
-//! Session: the first in a store's queue of entries leads; an entry goes when its owner's session ends.
+//! Session: the owner of the first entry in a store's queue leads; an entry is removed when its owner's session ends.
 //!
-//! Assumes   the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
-//!           the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`.
-//! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
-//! Costs     one keep-alive per third of the session or less for each candidate, and a look; a take-over after silence costs the
-//!           whole session, after a resignation or a reported death the news of it and a look. No herd: only the next
-//!           in the queue is notified.
+//! Assumes the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
+//! the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`. Promises at most one
+//! node at a time believes that it leads; each leadership has a higher token. Costs one keep-alive per third of the
+//! session or less for each candidate, and a look (a read of the queue); a take-over after silence costs the whole
+//! session, after a resignation or a reported death one notification and a look. No herd: only the next in the queue is
+//! notified.
 //!
 //! The roles of a node:
 //!
@@ -17,17 +17,16 @@
 //!      └─── the entry is out of the queue ◄── Leaving ◄── drained, or not kept alive ───┘
 //! ```
 //!
-//! Why two nodes never lead: the store shows a second entry as the first only when the one before it is gone, because
-//! its owner took it out, or its guardian did, or its session ended. The owner stops believing before it takes it out;
-//! and it counts from before it *asked* to be kept alive, less the drift, and so stops before the store may end its
-//! session.
+//! Why two nodes never lead: an entry becomes the first only when the entry before it is gone, because its owner
+//! removed it, or its guardian did, or its session ended. The owner ends its leadership before it removes the entry;
+//! and it counts the session from before it *sent* the keep-alive, less the drift, so it stops leading before the store
+//! may end the session.
 //!
-//! Every request may be repeated: a session that is not kept alive goes by itself, and an entry is found again by its
-//! session. So a missing answer does no harm here, and needs no nonce.
+//! Every request may be repeated: a session that is not kept alive ends by itself, and an entry is found again by its
+//! session. So a missing answer does no harm, and writes need no nonce.
 //!
-//! Two requests may be under way at once, and no more: a keep-alive, and one other. A keep-alive must not wait behind a
-//! look that the store is slow to answer, or the lead would be lost to a question; and the requests to the queue are
-//! made in order.
+//! At most two requests are under way at once: a keep-alive, and one other. A keep-alive must not wait behind a slow
+//! look, or the lead would be lost; and the requests to the queue are made one at a time, in order.
 
 mod eviction;
 mod state_reduction;
@@ -47,7 +46,7 @@ use crate::protocol::{
 use crate::term::Term;
 use crate::time::{Drift, Duration, Instant};
 
-/// The number of times a session is kept alive before it would end.
+/// The number of keep-alives per session timeout.
 const KEEP_ALIVES: u64 = 3;
 
 /// The node and the timing of the election.
@@ -55,30 +54,29 @@ const KEEP_ALIVES: u64 = 3;
 pub struct Config {
     /// This node, with the incarnation of this process, and its address; goes into its entry.
     pub me: Holder,
-    /// The time for which the store is asked to wait for a keep-alive. It may decide otherwise, and its decision
-    /// counts.
+    /// The session timeout that the store is asked for. The store may choose another one, which then counts.
     pub timeout: Duration,
-    /// The shortest timeout of a session that is of use: in a shorter one the work could not end in order.
+    /// The shortest usable session timeout: in a shorter session the work could not drain.
     pub timeout_min: Duration,
     /// The largest difference between the rates of two clocks.
     pub drift_max: Drift,
     /// The longest interval between keep-alives: a third of the session's timeout where that is less.
     pub keep_alive_interval: Duration,
-    /// The interval at which a node looks if the store has reported nothing. Shorter than `timeout`: a look shows the
-    /// leader for no longer than that.
+    /// The interval at which a node looks at the queue if the store reports no change. Shorter than `timeout`, because
+    /// the leader that a look shows is reported for no longer than that.
     pub look_interval: Duration,
     /// The time after which a request counts as unanswered.
     pub request_timeout: Duration,
-    /// The time before a node asks again a store that was not reached, or begins a session anew.
+    /// The time before a node asks an unreachable store again, or begins another session.
     pub poll_interval: Duration,
 }
 
-/// The name of a session in the store.
+/// The identifier of a session in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Box<str>);
 
 impl SessionId {
-    /// Makes an id of the name in the store.
+    /// Makes an id from the store's name of the session.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self(name.into())
@@ -94,10 +92,10 @@ impl SessionId {
 /// One candidate in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The candidate. For a foreign client, which is no node of ours, the name is made of what the store shows of it,
-    /// its count is 0, and its nonce is made of its session.
+    /// The candidate. For a foreign client, which is not a Primacy node, the name is derived from what the store shows
+    /// of the client, the count is 0, and the nonce is derived from its session.
     pub holder: Holder,
-    /// The store's count when the entry was made; later entries have higher ones.
+    /// The store's counter when the entry was made; later entries have higher tokens.
     pub token: FencingToken,
 }
 
@@ -118,7 +116,7 @@ pub enum QueuePosition {
     },
 }
 
-/// The reason why a store did not answer as hoped.
+/// The reason why a request to a store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestFailure {
     /// The session has ended, and its entries are gone.
@@ -137,10 +135,10 @@ pub enum Message {
     Begin {
         /// The number of this request.
         request: RequestId,
-        /// The time for which the store is asked to wait for a keep-alive.
+        /// The session timeout that is asked for.
         timeout: Duration,
     },
-    /// The answer: the session, and the time for which the store waits, from when it was asked.
+    /// The answer: the session, and its timeout, which counts from when the request was sent.
     BeginReply {
         /// The request that is answered.
         request: RequestId,
@@ -154,14 +152,14 @@ pub enum Message {
         /// The session.
         session: SessionId,
     },
-    /// The answer: the time for which the store waits, from when it was asked.
+    /// The answer: the session's timeout, which counts from when the request was sent.
     KeepAliveReply {
         /// The request that is answered.
         request: RequestId,
         /// The timeout.
         result: Result<Duration, RequestFailure>,
     },
-    /// To the store: make sure that this session has an entry, and report its position.
+    /// To the store: create an entry for this session if it has none, and report its position.
     Campaign {
         /// The number of this request.
         request: RequestId,
@@ -217,7 +215,7 @@ pub enum Message {
         /// The first entry, if there is one.
         result: Result<Option<Entry>, RequestFailure>,
     },
-    /// To the store, from a guardian: this incarnation and all its work are gone; remove its entry, and its session.
+    /// To the store, from a guardian: this incarnation and all its work have ended; remove its entry and its session.
     Evict {
         /// The number of this request.
         request: RequestId,
@@ -231,7 +229,7 @@ pub enum Message {
         /// True if there was anything to remove.
         result: Result<bool, RequestFailure>,
     },
-    /// From the store: its last answer may have changed.
+    /// From the store: the queue may have changed since its last answer.
     Changed,
 }
 
@@ -256,17 +254,17 @@ pub struct Session {
     act_at: Instant,
     /// The time from which this node may campaign: after a resignation it lets others go first.
     campaign_from: Instant,
-    /// The time from which it may begin a session: a store that ends every session is not asked for one as fast as it
+    /// The time from which it may begin a session, so that a store that ends every session is not asked as fast as it
     /// can answer.
     begin_from: Instant,
-    /// The timeout that the store gave, where that was too short to be of use.
+    /// The timeout that the store gave, if it was shorter than `timeout_min`.
     too_short: Option<Duration>,
-    /// Another node's entry that the store showed as the first, and the time of it.
+    /// Another node's entry that the store showed as the first, and the time of that look.
     seen: Option<(Entry, Instant)>,
     /// The token of its entry, which is the first. It leads as soon as its session has been kept alive: while the
     /// session lives, its entry stays the first.
     first: Option<FencingToken>,
-    /// The highest token that others had, or that an own leadership had which has ended. A new one must be higher.
+    /// The highest token of other nodes and of this node's ended leaderships. A new token must be higher.
     spent: FencingToken,
     told_leader: Option<Leader>,
     outputs: VecDeque<Output<Message, ()>>,
@@ -274,10 +272,10 @@ pub struct Session {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
-    /// Watches the queue, from within it if it campaigns.
+    /// Watches the queue, and has an entry in it if it campaigns.
     Waiting,
     Leading(Lead),
-    /// Has given up its entry for good, which may still be in the queue, or may yet get there.
+    /// Has given up its entry for good. The entry may still be in the queue, or a late request may put it there.
     Leaving {
         until: Instant,
         /// True if the entry is out, and only the session is left.
@@ -289,8 +287,8 @@ enum Role {
 struct Lead {
     token: FencingToken,
     valid_until: Instant,
-    /// The latest end that was reported to the work. It is later than the other one where the store has since cut the
-    /// session's timeout.
+    /// The latest end that was reported to the application. It is later than `valid_until` if the store has since
+    /// shortened the session's timeout.
     told_until: Instant,
     /// The reason for resigning, while the work is being drained. The session is kept alive until it has drained.
     resigning: Option<Reason>,
@@ -301,7 +299,7 @@ struct Lead {
 struct Line {
     session: SessionId,
     timeout: Duration,
-    /// The time of the request of the last keep-alive that was answered.
+    /// The time at which the last answered keep-alive was sent.
     kept_at: Instant,
     /// The time at which the next one is due.
     keep_at: Instant,
@@ -388,8 +386,8 @@ impl Session {
         }
     }
 
-    /// True if it has nothing left to do for a leadership that has ended, nor for an application that has withdrawn:
-    /// its entry is out of the queue, and no session is left behind.
+    /// True if nothing is left to clean up after a leadership or a withdrawal: its entry is out of the queue, and no
+    /// session is left behind.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let begins = self.is_asked(RequestKind::Begin);
@@ -452,7 +450,8 @@ impl Session {
         }
     }
 
-    /// Returns the time of the request that is answered; `None` where the answer is to one that was given up.
+    /// Takes the request under way, if the answer is to it, and returns the time at which it was sent; `None` if the
+    /// answer is to an abandoned request.
     fn take_asked(&mut self, request: RequestId, what: RequestKind) -> Option<Instant> {
         Some(self.asked.take_if(|asked| asked.request == request && asked.what == what)?.at)
     }
@@ -514,7 +513,7 @@ impl Session {
         let keep_at = asked_at.after(self.keep_alive_interval(timeout));
         self.line = Some(Line { session, timeout, kept_at: asked_at, keep_at });
         if is_too_short {
-            // The store's operator may give longer ones some day.
+            // Ask again later: an operator of the store may have raised its limit.
             self.begin_from = now.after(self.config.timeout);
         }
         if is_too_short || !self.campaigns() {
@@ -548,7 +547,7 @@ impl Session {
         }
     }
 
-    /// The time until which this node may believe, by the last keep-alive.
+    /// The time until which this node may lead, by the last keep-alive.
     fn valid_until(&self) -> Option<Instant> {
         let line = self.line.as_ref()?;
         Some(line.kept_at.after(self.config.drift_max.shorten(line.timeout)))
@@ -564,8 +563,8 @@ impl Session {
             self.tell(Event::Renewed { valid_until: until });
         }
         if is_cut {
-            // The store waits for less long than it said before, and the work counts on that: it must end before the
-            // store may end the session. Until it has, the entry stays, and the session is kept alive.
+            // The store has shortened the timeout on which the work relied. The work must end before the store may end
+            // the session; until it has, the entry stays and the session is kept alive.
             self.resign(Reason::Expired);
             self.expire(now);
         }
@@ -591,7 +590,7 @@ impl Session {
         match &self.role {
             Role::Leaving { left: false, .. } => self.ask(now, RequestKind::Leave),
             Role::Leaving { left: true, .. } => self.ask(now, RequestKind::End),
-            // An entry that is gone shall not be made again; it would only have to be taken out.
+            // Only look: `Campaign` would create a missing entry again, which would have to be removed.
             Role::Leading(Lead { resigning: Some(_), .. }) => self.look(now, RequestKind::First),
             Role::Leading(_) => self.look(now, RequestKind::Campaign),
             Role::Waiting if self.campaigns() && now >= self.campaign_from => match self.line {
@@ -623,7 +622,7 @@ impl Session {
     }
 
     fn on_no_answer(&mut self, now: Instant) {
-        // Asking at once would not help the store, nor would a change that could not be looked at.
+        // To ask again at once does not help, nor does a reported change that could not be read.
         self.changed = false;
         self.act_at = now.after(self.config.poll_interval);
     }
@@ -636,7 +635,7 @@ impl Session {
         };
         self.rest(now);
         match (&self.role, place) {
-            // It was asked for before this node gave up.
+            // The request was sent before this node gave up its entry.
             (Role::Leaving { .. }, QueuePosition::First { .. } | QueuePosition::Behind { .. }) => {
                 self.act(now)
             }
@@ -645,7 +644,7 @@ impl Session {
                     self.resign(Reason::Resigned);
                 }
             }
-            // Its entry was removed, and another one made. It may lead by that one, and only after another look.
+            // Its entry was removed, and another one made. It may lead with the new entry, but only after another look.
             (Role::Leading(_), QueuePosition::First { .. }) => self.entry_removed(now),
             (Role::Leading(_), QueuePosition::Behind { first }) => {
                 self.entry_removed(now);
@@ -667,7 +666,7 @@ impl Session {
         }
         match first {
             Some(entry) if entry.holder.identity != self.me() => self.see(now, entry),
-            // An own entry without a session is left from one that is ending.
+            // An own entry without a session is left from a session that is ending.
             Some(_) | None => self.seen = None,
         }
         if matches!(self.role, Role::Leaving { .. }) && self.asked.is_none() {
@@ -675,7 +674,7 @@ impl Session {
         }
     }
 
-    /// Takes note that another node is the first.
+    /// Records that another node's entry is the first.
     fn see(&mut self, now: Instant, entry: Entry) {
         let (seen, found) = (self.spent, entry.token);
         let is_news = self.seen.as_ref().is_none_or(|(known, _)| *known != entry);
@@ -692,7 +691,7 @@ impl Session {
         self.seen = None;
         self.act_at = now;
         if !self.campaigns() {
-            // It was draining to withdraw. There is nothing to come back for, and its session must not stay.
+            // It was draining in order to withdraw: its session must end too.
             self.leave(now);
         }
     }
@@ -701,15 +700,15 @@ impl Session {
     fn become_leader(&mut self, now: Instant, token: FencingToken) {
         self.seen = None;
         if token <= self.spent {
-            // The store was set back, or the entry is of an ended leadership. Leftover writes of that must not pass the
-            // fence.
+            // The store was restored from a backup, or the entry is of an ended leadership, whose leftover writes must
+            // not pass the fence.
             self.tell(Event::Violation(Violation::TokenWentDown { seen: self.spent, found: token }));
             self.campaign_from = now.after(self.config.timeout);
             return self.leave(now);
         }
         let (Some(line), Some(valid_until)) = (&self.line, self.valid_until()) else { return };
         if now >= line.keep_at || now >= valid_until {
-            // Little of the session is left for certain.
+            // Too little of the session is certain to be left: wait for a keep-alive.
             self.first = Some(token);
             return;
         }
@@ -725,7 +724,7 @@ impl Session {
                 self.step_down(Reason::Expired);
                 self.leave(now);
             }
-            // The store did not answer, and has ended the session long since.
+            // The store did not answer, and must have ended the session by now.
             Role::Leaving { until, .. } if now >= *until => self.drop_session(now),
             Role::Leading(_) | Role::Leaving { .. } | Role::Waiting => {}
         }
@@ -736,7 +735,7 @@ impl Session {
         match &self.role {
             Role::Leading(_) => self.resign(reason),
             Role::Waiting if self.line.is_some() => self.leave(now),
-            // A session that is being begun is ended when it has begun.
+            // If a session is being begun, it is ended as soon as it has begun.
             Role::Waiting | Role::Leaving { .. } => {}
         }
     }
@@ -749,10 +748,10 @@ impl Session {
         }
     }
 
-    /// Gives up the token for good, and only then tells the store.
+    /// Ends the leadership for good, and only then removes the entry.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
-        // The other candidates go first.
+        // Let the other candidates campaign first.
         self.campaign_from = now.after(self.config.poll_interval.times(2));
         self.leave(now);
     }
@@ -760,7 +759,8 @@ impl Session {
     /// Takes the entry out of the queue, and then ends the session. A later campaign has a session of its own.
     fn leave(&mut self, now: Instant) {
         (self.role, self.first) = (Role::Leaving { until: self.gone_by(now), left: false }, None);
-        // A mere look need not be waited for. An entry that is being made must be, or it could be made afterwards.
+        // A look under way can be abandoned. A request that makes an entry cannot: it could make the entry after the
+        // removal.
         self.asked = self.asked.filter(|asked| asked.what != RequestKind::First);
         if self.asked.is_none() {
             self.act(now);
@@ -769,7 +769,7 @@ impl Session {
 
     fn on_left(&mut self, now: Instant, result: Answer<()>) {
         match result {
-            // The session goes as well: a request to leave that lands late, or twice, must not meet another entry.
+            // End the session too: a `Leave` that lands late, or twice, must not remove a later entry.
             Ok(()) => {
                 if let Role::Leaving { left, .. } = &mut self.role {
                     *left = true;
@@ -819,7 +819,7 @@ impl Session {
         asked_at.after(self.config.request_timeout)
     }
 
-    /// Acts at once, where a look is not to be waited for.
+    /// Acts at once; abandons a look under way.
     fn act_soon(&mut self, now: Instant) {
         if matches!(self.role, Role::Waiting) {
             self.asked = self.asked.filter(|asked| asked.what != RequestKind::First);
@@ -831,7 +831,7 @@ impl Session {
         self.config.keep_alive_interval.min(timeout.divided_by(KEEP_ALIVES))
     }
 
-    /// The time at which the session must be kept alive. One that is given up is not.
+    /// The time of the next keep-alive. A session that is given up is not kept alive.
     fn next_keep_alive(&self) -> Instant {
         let keeps = match &self.role {
             Role::Waiting => self.campaigns(),
@@ -883,8 +883,8 @@ impl Session {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// The time until which a look at `seen_at` shows the leader: a store that has shown nothing since may have ended
-    /// that session.
+    /// The time until which a leader seen at `seen_at` is reported: after it, the store may have ended the leader's
+    /// session.
     fn is_told_until(&self, seen_at: Instant) -> Instant {
         seen_at.after(self.config.drift_max.lengthen(self.config.timeout))
     }

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt;
 
-/// The most bytes of the texts of a member's attributes together.
+/// The limit on the bytes of all texts of a member's attributes together.
 const BYTES_MAX: usize = 512;
 
 /// The highest number of labels of a member.
@@ -19,14 +19,14 @@ pub struct Attributes {
     labels: BTreeMap<String, String>,
 }
 
-/// The reason why these are no attributes.
+/// The reason why attributes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributesError {
     /// The texts have too many bytes together; this many.
     Bytes(usize),
     /// There are too many labels; this many.
     Labels(usize),
-    /// There is a control character in them: they are shown to people, and must not move a cursor or begin a line.
+    /// A text has a control character. Attributes are shown on terminals, and must not move the cursor or begin a line.
     Control,
 }
 

@@ -60,8 +60,8 @@ impl StateReduction for Lease {
 }
 
 impl Lease {
-    /// Gives the last request this number, so that a search need not tell how many there were. A number matters only in
-    /// that it is the last one's.
+    /// Renumbers the last request, so that a search does not distinguish states by the number of requests. Only
+    /// equality with the last number matters.
     pub fn renumber(&mut self, last: RequestId) {
         if let Some(asked) = &mut self.asked {
             asked.request = last;

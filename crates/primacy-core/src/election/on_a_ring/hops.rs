@@ -1,4 +1,5 @@
-//! Hops: a message to the next node is confirmed by it, or sent once more, or goes past it; and is taken once.
+//! Hops: a message is confirmed by the next node, or sent to it once more, or sent past it; its receiver handles it
+//! once.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -7,24 +8,24 @@ use crate::neighbours::Direction;
 use crate::term::Term;
 use crate::time::{Duration, Instant};
 
-/// The number of message numbers for which it is known which were taken. A message later than so many others counts as
+/// The number of latest message numbers that are remembered as taken or not. A message with an older number counts as
 /// taken.
 const WINDOW: u64 = u64::BITS as u64;
 
-/// A message that was sent, and is not confirmed.
+/// A sent message that is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hop<B> {
     pub(super) to: NodeId,
     pub(super) number: u64,
     pub(super) direction: Direction,
-    /// The highest round that was known when it was first sent.
+    /// The highest round known when the message was first sent.
     pub(super) round: Term,
     pub(super) body: B,
     pub(super) tries: u32,
     sent_at: Instant,
 }
 
-/// The messages that one node has sent, and those of the others that it has taken.
+/// The messages that one node has sent, and the messages of other nodes that it has taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hops<B> {
     /// The number of the last message.
@@ -77,7 +78,7 @@ impl<B: Copy> Hops<B> {
         self.unconfirmed.retain(|hop| (hop.to, hop.number) != (by, number));
     }
 
-    /// Takes the oldest message whose confirmation is overdue, which is not waited for any more.
+    /// Removes and returns the oldest message whose confirmation is overdue.
     pub(super) fn overdue(&mut self, now: Instant, patience: Duration) -> Option<Hop<B>> {
         let is_overdue = self.deadline(patience).is_some_and(|deadline| now >= deadline);
         if is_overdue { self.unconfirmed.pop_front() } else { None }

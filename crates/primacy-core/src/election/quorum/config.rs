@@ -18,7 +18,8 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// The number of consecutive heartbeats missed before the leader is not heard any more.
     pub miss_count: u32,
-    /// The time for which an answered heartbeat binds this node. Nodes with different durations are safe together.
+    /// The duration of the promise with which this node answers a heartbeat. Nodes with different durations are safe
+    /// together.
     pub promise_duration: Duration,
     /// The time for which a new node listens for a leader.
     pub initial_wait: Duration,
@@ -34,9 +35,10 @@ pub struct Config {
     pub priority: u32,
     /// True if this node only votes.
     pub witness: bool,
-    /// True if a candidate asks for pre-votes before it takes a new term. Off only to show why it is on.
+    /// True if a candidate asks for pre-votes before it takes a new term. Disabled only to demonstrate why it is
+    /// needed.
     pub pre_vote: bool,
-    /// True if a node that hears a leader refuses pre-votes. Off only to show why it is on.
+    /// True if a node that hears a leader refuses pre-votes. Disabled only to demonstrate why it is needed.
     pub sticky: bool,
     /// The seed of the random waits. Different for each node and each incarnation.
     pub seed: u64,
@@ -48,12 +50,12 @@ pub enum Safety {
     /// No two nodes believe at the same time that they lead, under the drift bound; and tokens grow.
     #[default]
     Lease,
-    /// Tokens grow, and that is all: for use where every resource checks them.
+    /// Tokens grow, and there is no lease: for use where every resource checks tokens.
     Fenced,
 }
 
 impl Config {
-    /// The time for which an answer to a heartbeat binds this node.
+    /// The duration of the promise in this node's heartbeat replies.
     pub(super) fn promised(&self) -> Duration {
         match self.safety {
             Safety::Lease => self.promise_duration,

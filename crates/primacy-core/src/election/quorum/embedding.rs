@@ -1,5 +1,5 @@
-//! The API for embedding the election in a larger machine, as that of [metadata](crate::metadata::machine) is: one
-//! term binds both, and the voters may change.
+//! The API for embedding the election in a larger machine, such as that of the replicated map in `primacy-kv`: both
+//! share one term, and the voters may change.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -18,20 +18,21 @@ impl Quorum {
         self.hard.term
     }
 
-    /// The state of the disk with which it was started.
+    /// The state of this node's disk.
     #[must_use]
     pub const fn disk_state(&self) -> DiskState {
         self.hard.disk_state
     }
 
-    /// True if it was voted into the lead of its term; it does not lead before a majority has answered it.
+    /// True if this node has won the election of its term. It does not lead before a majority has answered its first
+    /// heartbeat.
     #[must_use]
     pub const fn has_won(&self) -> bool {
         matches!(self.role, Role::Leader(_))
     }
 
-    /// Takes over the term of a leader that was learned from outside the election. The effect is that of a heartbeat of
-    /// that term, without the promise. All outputs must have been drained before.
+    /// Adopts the term of a leader that was learned from outside the election. It has the effect of a heartbeat of that
+    /// term, without a promise. All outputs must have been drained before.
     pub fn bind(&mut self, now: Instant, term: Term) {
         debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
         if term <= self.hard.term || term > TERM_MAX {
@@ -44,15 +45,15 @@ impl Quorum {
         self.tell_leader();
     }
 
-    /// The voters that surely support this leader now, itself among them if it votes; empty if it does not lead.
+    /// The voters that are certain to support this leader now, itself included if it votes; empty if it does not lead.
     #[must_use]
     pub fn supporters(&self, now: Instant) -> BTreeSet<NodeId> {
         let Role::Leader(lead) = &self.role else { return BTreeSet::new() };
         lead.support.iter().filter(|&(_, &until)| now < until).map(|(&voter, _)| voter).collect()
     }
 
-    /// True if a majority of the current voters supports this leader until its lease ends. After a change of voters its
-    /// lease from the earlier voters may be longer for a while.
+    /// True if a majority of the current voters supports this leader until its lease ends. After a change of voters, a
+    /// lease that the earlier voters gave may last longer than that.
     #[must_use]
     pub fn is_supported_to_the_end(&self) -> bool {
         let Role::Leader(lead) = &self.role else { return false };
@@ -61,8 +62,8 @@ impl Quorum {
         until.is_some() && until >= lead.valid_until
     }
 
-    /// Replaces the voters. Support and votes of nodes that are no longer voters do not count, and a round under way
-    /// begins anew.
+    /// Replaces the voters. Support by nodes that are no longer voters does not count, and a candidacy under way is
+    /// abandoned.
     pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
         if voters == self.config.voters {
             return;
@@ -79,8 +80,8 @@ impl Quorum {
         self.config.voters = voters;
     }
 
-    /// Adds nodes that have been voters, or may have been. A node that has lost its disk does not know under which
-    /// configuration it voted; so it hears from the voters of every one of them before it votes again.
+    /// Adds nodes that are or may have been voters. A node that has lost its disk does not know under which
+    /// configuration it voted, so it must hear from the voters of every configuration before it votes again.
     pub fn may_have_voted(&mut self, voters: impl IntoIterator<Item = NodeId>) {
         self.known.extend(voters);
     }

@@ -8,8 +8,8 @@ use crate::term::Term;
 use crate::time::Instant;
 
 impl Quorum {
-    /// Ends a leadership whose lease has passed, whatever comes next. Heartbeats stop too, else the followers would
-    /// stick to a leader without a lease.
+    /// Ends a leadership whose lease has run out, before any input is handled. Its heartbeats stop too; otherwise
+    /// followers would stick to a leader without a lease.
     pub(super) fn expire(&mut self, now: Instant) {
         if let Role::Leader(lead) = &self.role
             && now >= lead.valid_until.unwrap_or(lead.confirm_by)
@@ -29,7 +29,7 @@ impl Quorum {
         }
     }
 
-    /// Asks the application to drain. The lead is kept until it has: no other node may work before.
+    /// Asks the application to drain. The lead is kept until it has drained, so that no other node starts work before.
     pub(super) fn resign(&mut self, now: Instant, reason: Reason) {
         let Role::Leader(lead) = &mut self.role else { return };
         match (lead.valid_until, lead.resigning) {
@@ -42,7 +42,7 @@ impl Quorum {
         }
     }
 
-    /// Gives up the lead for good, and only then tells the others that they need not wait for its end.
+    /// Gives up the lead for good, and then tells the others that they need not wait for the end of the lease.
     pub(super) fn give_up(&mut self, now: Instant, reason: Reason) {
         let (resignation, earlier) =
             (Resignation { leader: self.config.me, term: self.hard.term }, self.works_until);
@@ -50,8 +50,8 @@ impl Quorum {
         self.works_until = earlier; // The work of this leadership has ended.
         self.shorten_promise_to_itself(now);
         if now < earlier {
-            // The work of an earlier leadership may not have, and the others' promises guard it: they run out by
-            // themselves.
+            // The work of an earlier leadership may still be draining, protected by the others' promises: let them run
+            // out.
             return self.campaign_after_random_wait(now.after(self.config.promise_duration));
         }
         self.resignation = Some(resignation);
@@ -62,16 +62,16 @@ impl Quorum {
             Reason::DiskLost | Reason::Violation | Reason::Halted => None,
         };
         self.send_all(Body::Resigned { successor });
-        // The others go first.
+        // Let the others campaign first.
         self.campaign_after_random_wait(now.after(self.config.promise_duration));
     }
 
-    /// Ends this node's leadership, if it has one. Its promise to itself goes on, like that of any supporter: the work
-    /// of the application has not ended yet, and until it or the lease has, this node must not support another.
+    /// Ends this node's leadership, if it has one. Its promise to itself holds on, like the promise of any follower:
+    /// until the application's work or the lease has ended, this node must not support another.
     pub(super) fn step_down(&mut self, reason: Reason) {
         let Role::Leader(lead) = &self.role else { return };
         if let Some(until) = lead.valid_until {
-            // The lease of an earlier leadership may end later: other voters gave it, which may promise for longer.
+            // The lease of an earlier leadership may end later: other voters, with longer promises, may have given it.
             self.works_until = self.works_until.max(until);
             self.tell(Event::Deposed(reason));
         }
@@ -79,8 +79,8 @@ impl Quorum {
         self.role = Role::Follower { leader: None };
     }
 
-    /// Ends the promise to itself with the last work that it guards. The leadership that has just ended guards none any
-    /// more; an earlier one may.
+    /// Shortens the promise to itself to the end of the work that it still protects: that of earlier leaderships. The
+    /// work of the latest one has ended.
     fn shorten_promise_to_itself(&mut self, now: Instant) {
         let Some(promise) = self.promise.as_mut().filter(|promise| promise.to == self.config.me) else {
             return;
@@ -104,7 +104,7 @@ impl Quorum {
         }
         self.learn_resignation(now, Some(Resignation { leader: from, term }));
         if term > self.hard.term && self.hears().is_none() && !matches!(self.role, Role::Leader(_)) {
-            // It has not heard of that leadership; it can only follow it in a term above.
+            // This node has not heard of that leadership; it can only succeed it in a higher term.
             self.fail_round(now);
             self.adopt_term(term);
         }

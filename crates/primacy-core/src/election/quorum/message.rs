@@ -26,7 +26,7 @@ pub struct Round(pub u64);
 /// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// A pre-vote: "Would you vote for me in the term after mine?" (the article's scouting). Changes nothing.
+    /// A pre-vote: "Would you vote for me in the term after mine?" (the article's scouting). It changes no state.
     PreVote {
         /// The sender's round.
         round: Round,
@@ -69,8 +69,7 @@ pub enum Body {
         round: Round,
         /// The incarnation that asked.
         to: Incarnation,
-        /// The time, counted from the arrival of the heartbeat, for which the answerer promises to support no other
-        /// node.
+        /// The time, counted from the arrival of the heartbeat, for which the sender promises to support no other node.
         promise: Duration,
     },
     /// A resignation: "I led in my term and do not any more" (the article's cession).
@@ -106,11 +105,11 @@ pub enum Refusal {
         /// The rest of the silence.
         left: Duration,
     },
-    /// The voter has lost its disk, was readmitted, and has not yet heard the term of all others.
+    /// The voter has lost its disk, was readmitted, and has not yet received the terms of all others.
     DiskLost,
 }
 
-/// A resignation, passed on: this incarnation led in this term, and has given that up for good.
+/// A resignation, as nodes pass it on: this incarnation led in this term, and has given up that leadership for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resignation {
     /// The leader that resigned.

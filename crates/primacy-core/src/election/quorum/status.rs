@@ -7,7 +7,7 @@ use crate::id::{Identity, NodeId};
 use crate::protocol::{ElectionTrigger, Leader};
 use crate::time::{Duration, Instant};
 
-/// The state of a node, for people and for judges.
+/// The state of a node, for people and for invariant checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The role: `follower`, `pre-candidate`, `candidate` or `leader`.
@@ -26,7 +26,7 @@ pub struct Status {
     pub refusals: BTreeMap<NodeId, Refusal>,
     /// True if it wants to lead.
     pub campaigning: bool,
-    /// True if it is fit to lead.
+    /// True if its health check passes.
     pub healthy: bool,
     /// The other nodes that it hears.
     pub connected: BTreeSet<NodeId>,
@@ -39,7 +39,7 @@ pub struct Status {
     pub silent_until: Instant,
     /// The nodes that have reported their term so far, while it has lost its disk.
     pub recovering: Option<BTreeSet<NodeId>>,
-    /// The nodes that have still to report their term, while it has lost its disk. They need not all be current voters.
+    /// The nodes whose terms it still awaits, while it has lost its disk; not necessarily current voters.
     pub waits_for: BTreeSet<NodeId>,
 }
 

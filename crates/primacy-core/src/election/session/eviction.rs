@@ -1,8 +1,8 @@
 //! Eviction: a guardian's removal of a session's entry, when its node's process and all its work are gone.
 //!
-//! It takes the entry of the dead out of the queue, so that no candidate waits for the rest of the session. A last
-//! request of the dead may still land, so it looks again: until it finds nothing after it found something, and else for
-//! a whole session.
+//! It removes the entry of the dead incarnation from the queue, so that no candidate waits for the rest of the session.
+//! A last request of the dead process may still land, so the eviction repeats: until it finds nothing after it has
+//! removed an entry, or else for a whole session.
 
 use alloc::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::time::{Duration, Instant};
 /// The result of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// The entry and the session of the dead are gone.
+    /// The entry and the session of the dead incarnation are gone.
     Done,
     /// The time passed, and there was nothing.
     NothingToDo,
@@ -32,16 +32,16 @@ pub struct Eviction {
     pub(super) asked: Option<(RequestId, Instant)>,
     pub(super) last_request: RequestId,
     pub(super) act_at: Instant,
-    /// The last answer; `None` if there was none since it was asked.
+    /// The last answer; `None` if the last request was not answered.
     pub(super) found: Option<bool>,
-    /// True if something was taken away.
+    /// True if an entry or a session was removed.
     pub(super) evicted: bool,
     pub(super) ending: Option<Ending>,
     pub(super) outputs: VecDeque<Output<Message, ()>>,
 }
 
 impl Eviction {
-    /// The eviction of `dead`, which looks every `poll_interval`, for at most `patience`: one whole session.
+    /// Makes an eviction of `dead` that asks every `poll_interval`, for at most `patience`: one whole session.
     #[must_use]
     pub fn new(dead: Identity, patience: Duration, poll_interval: Duration, now: Instant) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Eviction {
         match result {
             Ok(true) => self.evicted = true,
             Ok(false) if self.evicted => self.ending = Some(Ending::Done),
-            // The end of a session is no answer to this.
+            // `Ended` is no valid answer to an eviction, and counts as none.
             Ok(false) | Err(RequestFailure::Ended | RequestFailure::NoAnswer) => {}
         }
         self.found = result.ok();
@@ -93,7 +93,7 @@ impl Eviction {
         }
     }
 
-    /// Some stores look at every entry, so they have the time of two looks to answer.
+    /// Two poll intervals, because some stores must scan every entry.
     const fn request_timeout(&self) -> Duration {
         self.poll_interval.times(2)
     }

@@ -55,7 +55,7 @@ impl StateReduction for Session {
     }
 
     fn simplify(&mut self) {
-        // The time of the look matters only to how long others are told the leader.
+        // The time of the look only bounds for how long the leader is reported.
         if let Some((_, at)) = &mut self.seen {
             *at = Instant::NEVER;
         }
@@ -87,8 +87,8 @@ impl StateReduction for Eviction {
 }
 
 impl Session {
-    /// Gives the requests under way these numbers, so that a search need not tell how many there were. A number matters
-    /// only in whether an answer has it.
+    /// Renumbers the requests under way, so that a search does not distinguish states by the number of requests. Only
+    /// whether an answer has the same number matters.
     pub fn renumber(&mut self, asked: RequestId, keeping: RequestId) {
         if let Some(request) = &mut self.asked {
             request.request = asked;
@@ -107,7 +107,7 @@ impl Session {
 }
 
 impl Eviction {
-    /// Gives the last request this number, as [`Session::renumber`] does.
+    /// Renumbers the last request, as [`Session::renumber`] does.
     pub fn renumber(&mut self, last: RequestId) {
         if let Some((request, _)) = &mut self.asked {
             *request = last;

@@ -11,11 +11,11 @@ use crate::time::{Duration, Instant};
 pub struct Status {
     /// Its role: `watching`, `waiting`, `leading` or `leaving`.
     pub role: &'static str,
-    /// The session that it has begun, as the store calls it.
+    /// The session that it has begun.
     pub session: Option<SessionStatus>,
-    /// The timeout that the store gave, where that was too short to be of use.
+    /// The timeout that the store gave, if it was shorter than the configured minimum.
     pub too_short: Option<Duration>,
-    /// Another node's entry that the store showed as the first, and the time of it.
+    /// Another node's entry that the store showed as the first, and the time of that look.
     pub first: Option<(Entry, Instant)>,
     /// The leader, as far as it knows.
     pub leader: Option<Leader>,
@@ -28,7 +28,7 @@ pub struct SessionStatus {
     pub name: String,
     /// The time for which the store waits for a keep-alive.
     pub timeout: Duration,
-    /// The time of the request of the last keep-alive that was answered.
+    /// The time at which the last answered keep-alive was sent.
     pub kept_at: Instant,
 }
 
