@@ -1,7 +1,7 @@
 //! The commands and reads of the replicated map, and their answers.
 //!
-//! A [`Command`] changes the state on every node in the same way; a [`Read`] looks at it on one. The types can express
-//! all requests of etcd's third interface, so that a server can answer those without a state of its own.
+//! A [`Command`] changes the state on every node in the same way; a [`Read`] reads the state of one node. The types can
+//! express all requests of etcd's v3 API, so that a server can serve them without state of its own.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -35,15 +35,15 @@ pub type Bytes = Arc<[u8]>;
 pub enum Keys {
     /// This one.
     One(Bytes),
-    /// From the first on, up to the second, which is excluded. Empty if the second is not above the first.
+    /// From the first key up to the second, which is excluded. Empty if the second is not above the first.
     Between(Bytes, Bytes),
     /// This one and all above it.
     From(Bytes),
 }
 
 impl Keys {
-    /// The keys that a pair of key and end means by the usual convention: without an end the key alone, with the end `\0`
-    /// all from the key on, else all from the key up to the end.
+    /// The keys that etcd's `key` and `range_end` mean: without an end the key alone, with the end `\0` all from the
+    /// key on, otherwise all from the key up to the end.
     #[must_use]
     pub fn new(key: Bytes, end: &[u8]) -> Self {
         match end {
@@ -59,7 +59,7 @@ impl Keys {
         Self::From(Bytes::from([0; 1].as_slice()))
     }
 
-    /// The first key that may be among them.
+    /// The lower bound of the keys.
     #[must_use]
     pub fn first(&self) -> &[u8] {
         match self {
@@ -78,7 +78,7 @@ impl Keys {
     }
 }
 
-/// Asks for entries.
+/// A request for entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The keys.
@@ -87,11 +87,11 @@ pub struct Read {
     pub at: Option<Version>,
     /// The highest number of entries; `None` for all.
     pub limit: Option<NonZeroU64>,
-    /// The order, before the limit cuts.
+    /// The order, which is applied before the limit.
     pub order: Order,
-    /// The versions that made the entries: others are left out.
+    /// Selects the entries whose creating version is within these bounds.
     pub made: Bounds,
-    /// The versions that last changed the entries: others are left out.
+    /// Selects the entries whose last changing version is within these bounds.
     pub changed: Bounds,
     /// The parts of the entries that are returned.
     pub wanted: Wanted,
@@ -118,7 +118,7 @@ impl Read {
 pub struct Order {
     /// The sort key.
     pub key: SortKey,
-    /// The end that comes first.
+    /// Ascending or descending.
     pub direction: Direction,
 }
 
@@ -175,16 +175,16 @@ impl Bounds {
 /// The parts of the entries that a read returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Wanted {
-    /// All of each.
+    /// The whole entries.
     #[default]
     Entries,
     /// All but the values, which are empty in the answer.
     Keys,
-    /// The number of entries, and none of them.
+    /// Only the number of entries.
     Count,
 }
 
-/// A choice whether the entry before the change is returned.
+/// Whether the entry before the change is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Previous {
     /// No.

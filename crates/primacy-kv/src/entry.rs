@@ -10,7 +10,7 @@ use super::session_id::SessionId;
 
 /// The number of a change to the map: each command that changes any entry makes the next one.
 ///
-/// The empty map is at [`Version::FIRST`]. All that one command changes has the same version.
+/// The empty map is at [`Version::FIRST`]. All changes of one command have the same version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
@@ -34,11 +34,11 @@ impl fmt::Display for Version {
     }
 }
 
-/// A key, its value, and the versions that wrote it. It never changes; cloning it is cheap.
+/// A key, its value, and the versions that wrote it. Immutable, and cheap to clone.
 ///
-/// It is kept as bytes in one piece, because a map of small entries would spend more on pointers than on the entries: the
-/// length of the key, the key, the session, [`Self::made_at`], how much later [`Self::changed_at`] is,
-/// [`Self::writes`], and the value. The numbers have as many bytes as they need.
+/// An entry is one byte string, because in a map of small entries pointers would take more memory than the entries. It
+/// holds the length of the key, the key, the session, [`Self::made_at`], the difference of [`Self::changed_at`] to
+/// that, [`Self::writes`], and the value. The numbers have a variable length.
 #[derive(Clone)]
 pub struct Entry(Body);
 
@@ -46,7 +46,7 @@ pub struct Entry(Body);
 enum Body {
     /// The entry in one piece.
     Whole(Arc<[u8]>),
-    /// The key and the value of another entry with a stamp of its own.
+    /// A stamp of its own, with the key and the value of another entry.
     Rewritten(Arc<Rewritten>),
 }
 
@@ -56,35 +56,35 @@ struct Rewritten {
     of: Arc<[u8]>,
 }
 
-/// The length from which on an entry is shared by those that [have its value](Entry::rewritten): so a request that
-/// names the value without having it takes no time for its length. For a shorter one, the overhead of sharing would be
-/// too much. Unit tests share nearly all.
+/// The length from which an entry's bytes are shared with entries that [keep its value](Entry::rewritten), so that a
+/// request that keeps a long value does not copy it. Shorter ones are copied, because sharing would cost more. Unit
+/// tests share nearly all entries.
 const SHARED_LENGTH_MIN: usize = if cfg!(test) { 8 } else { 1024 };
 
 /// The numbers of an entry besides its key and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// The session with which the entry goes; `None` if it stays.
+    /// The session with whose end the entry is deleted; `None` if the entry has no session.
     pub session: Option<SessionId>,
-    /// The version that made it, after there was none for this key.
+    /// The version that created the entry (`create_revision` in etcd).
     pub made_at: Version,
-    /// The version that wrote it last; not below the one that made it.
+    /// The version that last wrote the entry (etcd's `mod_revision`); not below `made_at`.
     pub changed_at: Version,
-    /// The number of writes since it was made, that one included.
+    /// The number of writes since the entry was created, that one included (`version` in etcd).
     pub writes: NonZeroU64,
 }
 
 impl Entry {
-    /// An entry.
+    /// Makes an entry.
     ///
     /// # Panics
-    /// If it was changed before it was made.
+    /// If `stamp.changed_at` is below `stamp.made_at`.
     #[must_use]
     pub fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
         let key_length = u64::try_from(key.len()).expect("a length fits");
         let numbers = stamp.numbers();
         let length = length(key, &numbers, value);
-        // So there is one allocation, and nothing is copied twice.
+        // This way there is one allocation, and nothing is copied twice.
         let mut bytes: Arc<[u8]> = core::iter::repeat_n(0, length).collect();
         let mut rest = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
         put_number(&mut rest, key_length);
@@ -96,7 +96,7 @@ impl Entry {
         Self(Body::Whole(bytes))
     }
 
-    /// The same key and value with another stamp. The bytes of a long one are not copied.
+    /// The same key and value with another stamp. A long entry is not copied.
     pub(super) fn rewritten(&self, stamp: Stamp) -> Self {
         let of = self.piece();
         if of.len() < SHARED_LENGTH_MIN {
@@ -125,7 +125,7 @@ impl Entry {
         }
     }
 
-    /// The length of the entry in one piece.
+    /// The length of the entry as one byte string.
     pub(super) fn length(&self) -> u64 {
         let length = match &self.0 {
             Body::Whole(bytes) => bytes.len(),
@@ -134,7 +134,7 @@ impl Entry {
         u64::try_from(length).expect("a length fits")
     }
 
-    /// The piece that has the key and the value.
+    /// The byte string that has the key and the value.
     fn piece(&self) -> &Arc<[u8]> {
         match &self.0 {
             Body::Whole(bytes) => bytes,
@@ -166,7 +166,7 @@ impl Entry {
         self.stamp().session
     }
 
-    /// The version that made it, after there was none for this key.
+    /// The version that created the entry (`create_revision` in etcd).
     #[must_use]
     pub fn made_at(&self) -> Version {
         self.stamp().made_at
@@ -178,13 +178,13 @@ impl Entry {
         self.stamp().changed_at
     }
 
-    /// The number of writes since it was made, that one included.
+    /// The number of writes since the entry was created, that one included (`version` in etcd).
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.stamp().writes.get()
     }
 
-    /// The same with an empty value.
+    /// The same entry with an empty value.
     #[must_use]
     pub fn without_value(&self) -> Self {
         Self::new(self.key(), &[], self.stamp())
@@ -238,14 +238,14 @@ impl Hash for Entry {
     }
 }
 
-/// The bytes of an entry in one piece.
+/// The length of an entry as one byte string.
 fn length(key: &[u8], numbers: &[u64; 4], value: &[u8]) -> usize {
     let key_length = u64::try_from(key.len()).expect("a length fits");
     let numbers = numbers.iter().map(|&number| number_length(number)).sum::<usize>();
     number_length(key_length) + key.len() + numbers + value.len()
 }
 
-/// Puts bytes at the start, and returns the rest.
+/// Writes bytes to the start of `place`, and returns the rest of it.
 fn put_bytes<'a>(place: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
     let (start, rest) = place.split_at_mut(bytes.len());
     start.copy_from_slice(bytes);

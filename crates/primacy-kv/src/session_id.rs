@@ -3,9 +3,9 @@
 use core::fmt;
 use core::num::NonZeroI64;
 
-/// The number of a session, chosen by the client that begins it: any number but 0, which means none.
+/// The number of a session, chosen by the client that begins it: any number except 0, which means none.
 ///
-/// It has a sign because a comparison may ask for a smaller one, and clients choose negative ones too.
+/// Signed, because clients may choose negative numbers, and comparisons order them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(NonZeroI64);
 

@@ -7,11 +7,11 @@
 //! The roles of a node:
 //!
 //! ```text
-//!               silence: Election to all higher names            nobody is alive above: Coordinator to all lower names
+//!               silence: Election to all higher names            no higher name is alive: Coordinator to lower names  
 //!   Following ───────────────────────────────────────► Electing ────────────────────────────────────────► Leading
 //!       ▲                                                │ Alive                                             │
 //!       │                                                ▼                                                   │
-//!       └──────────────── Coordinator ──────────────── Waiting ── nobody comes: elects again                 │
+//!       └──────────────── Coordinator ──────────────── Waiting ── no leader: elects again                    │
 //!       └──────────────── Coordinator of a later election, or of the same one and a higher name ─────────────┘
 //! ```
 //!

@@ -1,8 +1,9 @@
-//! Ranked: each server votes for the best claim that it knows of, and a majority of equal votes elects.
+//! Ranked: each server votes for the best claim that it knows of, and a majority of votes for one server elects it.
 //!
 //! It is "A Leader Election Algorithm" (a note of 2000): two state machines in every server, an election in two phases,
-//! and a ranking that keeps the old leader or takes the server that has seen most of its messages. As written, lost
-//! messages give two leaders of one term; here every round has a ballot, in which each server has one vote, on disk.
+//! and a ranking that keeps the old leader or else chooses the server that has seen its latest messages. In the note's
+//! version, lost messages can lead to two leaders in one term; here every round has a ballot, in which each server has
+//! one vote, on disk.
 //!
 //! Assumes   a fixed set of voters; a minority of them may fail; messages may be lost, doubled, delayed and
 //!           reordered; disks keep what was persisted.
@@ -18,7 +19,7 @@
 //!   Watching ─────────────────────────────────► Voting       Follower ──────────────────► Leader ──┐ sends Lead
 //!      ▲  ▲                                      │  │            ▲                           │  ▲───┘ to all
 //!      │  └── claims gathered: votes for the best ─┘  │            └── a Lead with a later term ─┤
-//!      └───────────────── a Lead ────────────────────┘            └── nobody answers, resigned ─┘
+//!      └───────────────── a Lead ────────────────────┘            └── no majority, resigned ────┘
 //! ```
 //!
 //! Why a term has one leader: the term is the ballot that was won. A server votes once in a ballot and never again in a
@@ -52,15 +53,15 @@ use crate::time::{Duration, Instant};
 /// The number of dead incarnations remembered per server. The connections of older ones are long gone.
 const DEAD_MAX: usize = 8;
 
-/// The number of a leader's messages per heartbeat interval that are kept to tell when the answered one was sent. An
-/// answer to another counts as one to the last kept one before it, so a leader that announces much keeps no more.
+/// The number of sent messages per heartbeat interval whose times a leader keeps. An answer to another message counts
+/// as an answer to the last kept one before it, so frequent announcements need no more memory.
 const SENT_PER_HEARTBEAT: u64 = 8;
 
 /// The state machine of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ranked {
     config: Config,
-    /// The term in it is the highest ballot in which this server has voted, or led.
+    /// Its term is the highest ballot in which this server has voted, or led.
     hard: HardState,
     elector: Elector,
     candidate: Candidate,
@@ -69,7 +70,7 @@ pub struct Ranked {
     healthy: bool,
     /// The time before which it does not campaign: after a resignation it lets others go first.
     yields_until: Instant,
-    /// The end of the last leadership from which this server was deposed: until then its work may still be draining.
+    /// The end of this server's own last leadership: until then its work may still be draining.
     works_until: Instant,
     /// The highest ballot heard of. It binds no server.
     heard_of: Term,
@@ -79,9 +80,9 @@ pub struct Ranked {
     led: Term,
     /// The highest term whose leader has resigned.
     resigned: Term,
-    /// The last `Lead` that was taken.
+    /// The last `Lead` that was accepted.
     seen: Option<LeaderSequence>,
-    /// The leader of `led`, or the successor that it has named: it is chosen if it is alive.
+    /// The leader of term `led`, or the successor that it has named: chosen if it is alive.
     favourite: Option<Favourite>,
     /// The tally board: the ballot of each server's latest vote for this one.
     tally: BTreeMap<NodeId, Term>,
@@ -89,23 +90,22 @@ pub struct Ranked {
     hears: Option<u32>,
     /// The number of rounds since there was a leader.
     rounds: u32,
-    /// True if a server that campaigns elects in a ballot that is decided here, or too soon after the last round: this
-    /// server begins a round before long, even if it does not campaign, for it may be the only one that knows a higher
-    /// ballot.
+    /// True if a campaigning server has sent an `Elect` with a ballot that is decided here, or too soon after the last
+    /// round. Then this server soon begins a round even if it does not campaign, because it may be the only one that
+    /// knows a higher ballot.
     asked: bool,
-    /// The time after which the claims of the last round need not be awaited. There is no other round before it, and no
-    /// other vote before `votes_from`, so that no server sends more than two messages in the time in which claims are
-    /// gathered.
+    /// The end of the gathering of claims in the last round. No round begins before it, and no vote is sent before
+    /// `votes_from`, so that a server sends at most two messages per gathering time.
     round_ends: Instant,
     votes_from: Instant,
-    /// The servers that say they hear a leader that this server does not hear, for people.
+    /// The servers that report a leader that this server does not hear.
     hearsay: BTreeMap<NodeId, Leader>,
-    /// The state that this server announces when it leads, and otherwise the one that the leader has announced.
+    /// The announced state: this server's own while it leads, and otherwise the leader's.
     state: Arc<[u8]>,
-    /// The incarnation in which each server is connected, and the round-trip time of its handshake.
+    /// The connected incarnation of each server, and the round-trip time of its handshake.
     connected: BTreeMap<NodeId, (Incarnation, Duration)>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
-    /// The ballots that the others have reported to this process, while this server knows that it has lost its disk.
+    /// The ballots that the others have reported, while this server knows that it has lost its disk.
     reports: TermReports,
     trigger: ElectionTrigger,
     told_leader: Option<Leader>,
@@ -113,10 +113,10 @@ pub struct Ranked {
     outputs: VecDeque<Output<Message, HardState>>,
 }
 
-/// The state machine that takes part in choosing a leader; runs always, beside the [`Candidate`].
+/// The state machine that votes. It always runs, beside the [`Candidate`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Elector {
-    /// The usual state.
+    /// Hears a leader, or waits to begin a round.
     Watching {
         /// The leader that is heard.
         leader: Option<Leader>,
@@ -146,13 +146,13 @@ struct Lead {
     /// The number of the last `Lead`.
     number: LeaderSequence,
     beat_at: Instant,
-    /// The latest ones, and when each was sent.
+    /// The latest kept `Lead` messages, and when each was sent.
     sent: VecDeque<(LeaderSequence, Instant)>,
-    /// The time at which the latest message was sent that each server has answered.
+    /// For each server, the time at which the latest message that it has answered was sent.
     support: BTreeMap<NodeId, Instant>,
     /// The time at which a leader that no majority answers gives up.
     valid_until: Instant,
-    /// The reason for resigning, while the work is being drained. The end is moved until it has drained.
+    /// The reason for resigning, while the work is being drained. The leadership is extended until it has drained.
     resigning: Option<Reason>,
 }
 
@@ -244,10 +244,10 @@ impl Ranked {
         }
     }
 
-    /// Sets the state that this server announces with each `Lead` from now on; it sends it at once, and returns true if
-    /// it does. A server that does not lead, or is about to resign, announces nothing: the leader's state is not its to
-    /// replace. A new leader goes on announcing the last state that it has heard. The outputs must be drained
-    /// afterwards, as after every input.
+    /// Sets the state that this server announces with each `Lead` from now on, and sends it at once. Returns false, and
+    /// changes nothing, if this server does not lead or is resigning: only the leader replaces the state. A new leader
+    /// announces the last state that it has heard until it sets its own. The outputs must be drained afterwards, as
+    /// after every input.
     ///
     /// # Panics
     /// If it is longer than [`STATE_MAX`].
@@ -277,7 +277,7 @@ impl Ranked {
             Body::Lead { state, .. } if state.len() > STATE_MAX => {}
             Body::Resigned { term, .. } if term > TERM_MAX => {}
             Body::LeadReply { promised, .. } if promised > TERM_MAX => {}
-            // A message to an earlier incarnation of this server is none to this one.
+            // A message to an earlier incarnation of this server does not count for this one.
             Body::Hears { to, .. } | Body::Vote { to, .. } | Body::LeadReply { to, .. }
                 if to != self.config.me.incarnation => {}
             Body::Elect { ballot, claim } => self.on_elect(now, from, ballot, claim),
@@ -350,7 +350,8 @@ impl Ranked {
             Evidence::Disconnected(node) => {
                 self.connected.remove(&node);
                 self.vote_if_all_have_claimed(now);
-                // It may be alive, and the others hear it; then their answers end this round, and nothing changes.
+                // The leader may be alive and heard by the others; then their answers end this round, and nothing
+                // changes.
                 if self.follows().is_some_and(|leader| leader.identity.node == node) {
                     self.lose_leader(now, ElectionTrigger::Disconnected);
                 }
@@ -363,7 +364,7 @@ impl Ranked {
 
     // ── the elector ─────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Begins a round on its own account: proposes a ballot, and sends its claim.
+    /// Begins a round: proposes a new ballot, and sends its claim.
     fn elect(&mut self, now: Instant) {
         if now < self.round_ends {
             self.elector = Elector::Watching { leader: None, until: self.round_ends };
@@ -403,8 +404,8 @@ impl Ranked {
         }
         let is_behind = ballot <= self.decided();
         match &mut self.elector {
-            // It counts for no majority, for it may have been under way for long. A server that is behind learns of
-            // this ballot by the claim that it gets from here.
+            // A claim with a decided ballot may be old, and is not put on the slate. A server that is behind learns the
+            // current ballot from this server's own claim.
             Elector::Voting { .. } if is_behind => {}
             Elector::Voting { ballot: highest, slate, .. } => {
                 *highest = ballot.max(*highest);
@@ -412,7 +413,8 @@ impl Ranked {
                 self.vote_if_all_have_claimed(now);
             }
             Elector::Watching { until, .. } if is_behind || now < self.round_ends => {
-                // The round is over here, or the server is behind: soon there is a round above it.
+                // That round is over here, or the sender is behind: soon this server begins a round with a higher
+                // ballot.
                 self.asked |= claim.campaigns;
                 let soon =
                     self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
@@ -435,7 +437,7 @@ impl Ranked {
         }
     }
 
-    /// Votes if no other claim can come: the gathering need not last any longer.
+    /// Votes at once if all connected servers have sent their claims.
     fn vote_if_all_have_claimed(&mut self, now: Instant) {
         if let Elector::Voting { slate, .. } = &self.elector
             && now >= self.votes_from
@@ -446,16 +448,16 @@ impl Ranked {
         }
     }
 
-    /// Ends the gathering of claims: the one vote of this ballot goes to the best of them, if it can win.
+    /// Ends the gathering of claims, and gives the one vote of this ballot to the best claim, if it can win.
     fn vote(&mut self, now: Instant) {
         let Elector::Voting { ballot, slate, .. } = &self.elector else { return };
         let (ballot, choice) = (*ballot, self.choice(slate));
         self.hears = u32::try_from(slate.len()).ok();
         let wait = match choice {
-            // Others hear a leader that this server does not, and it can do nothing about that.
+            // Other servers hear a leader that this one does not hear: wait longer.
             None if !self.hearsay.is_empty() => self.config.patience(),
-            // Until the elected server announces itself; after that each waits at random, so as not to vote past the
-            // others again.
+            // Wait for the elected server to announce itself; the random part keeps servers from splitting the vote
+            // again.
             Some(_) | None => self.gathering().plus(self.rng.duration_up_to(self.config.heartbeat_interval)),
         };
         self.rounds = self.rounds.saturating_add(1);
@@ -471,8 +473,8 @@ impl Ranked {
     }
 
     /// Chooses the old leader, if it is still alive; otherwise the server that has seen the latest message, and of
-    /// several the one with the smallest name. A claim that can win no majority is passed over: the claimant heard less
-    /// than a majority in its last round, or this server hears less than one itself and does not know better.
+    /// several the one with the smallest name. A claim that cannot win is passed over: the claimant heard less than a
+    /// majority in its last round, or, if that is not known, this server hears less than a majority itself.
     fn choice(&self, slate: &BTreeMap<NodeId, (Incarnation, Claim)>) -> Option<Identity> {
         let needed = majority::needed(self.config.voters.len());
         let can_win = |node: NodeId, claim: &Claim| match claim.hears {
@@ -483,9 +485,9 @@ impl Ranked {
             .iter()
             .filter(|&(&node, (_, claim))| claim.campaigns && can_win(node, claim))
             .map(|(&node, &(incarnation, claim))| (Identity::new(node, incarnation), claim));
-        // Perhaps only this server knows which leader was the last, and votes by such knowledge might pass each other
-        // in every round. So it counts for one vote since there was a leader, and not against a claim that has seen a
-        // later one.
+        // If only this server knows the last leader, preferring it could split the vote in every round. So the
+        // preference counts only for the first vote since there was a leader, and not if a claim has seen a later
+        // leader.
         let first_vote = self.hard.term <= self.led;
         let knows_the_last =
             slate.values().all(|(_, claim)| claim.seen.is_none_or(|seen| seen.term <= self.led));
@@ -500,8 +502,8 @@ impl Ranked {
             .map(|(identity, _)| identity)
     }
 
-    /// The time for which claims are gathered: twice as long after each round that elected no leader, for a round trip
-    /// may be longer than is known; but no longer than a heartbeat interval.
+    /// The time for which claims are gathered. It doubles after each round that elected no leader, because round trips
+    /// may be longer than measured, up to a heartbeat interval.
     fn gathering(&self) -> Duration {
         let first = self.first_gathering();
         let doubled = first.times(1 << self.rounds.min(16));
@@ -512,15 +514,15 @@ impl Ranked {
     fn first_gathering(&self) -> Duration {
         let mut round_trips: Vec<Duration> = self.connected.values().map(|&(_, took)| took).collect();
         round_trips.sort_unstable();
-        // The median: one slow handshake must not hold up all rounds.
+        // The median, so that one slow handshake does not delay all rounds.
         let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();
         usual.times(2).min(self.config.heartbeat_interval).max(self.config.gathering)
     }
 
     // ── the candidate ───────────────────────────────────────────────────────────────────────────────────────
 
-    /// Handles a vote for this server. Votes count by ballot and voter: a duplicate, or one of another round, adds
-    /// nothing.
+    /// Handles a vote for this server. Only the latest ballot of each voter counts, so duplicates and votes of earlier
+    /// rounds add nothing.
     fn on_vote(&mut self, now: Instant, from: NodeId, ballot: Term) {
         self.heard_of = self.heard_of.max(ballot);
         let latest = self.tally.entry(from).or_insert(ballot);
@@ -536,7 +538,7 @@ impl Ranked {
     fn become_leader(&mut self, now: Instant, term: Term) {
         assert!(term > self.led, "no leadership comes twice");
         if term > self.hard.term {
-            // Its own vote was lost in an earlier ballot. It votes in none below its own term any more.
+            // It has won without its own vote. Its durable state rises to its term, below which it then never votes.
             self.persist(HardState { term, voted_for: Some(self.config.me), ..self.hard });
         }
         self.settle(self.config.me, term);
@@ -554,7 +556,7 @@ impl Ranked {
         self.broadcast_heartbeat(now);
     }
 
-    /// Sends the next `Lead`, which this server's own elector hears, too.
+    /// Sends the next `Lead`, which this server's own elector also hears.
     fn broadcast_heartbeat(&mut self, now: Instant) {
         let patience = self.config.patience();
         let Candidate::Leader(lead) = &mut self.candidate else { return };
@@ -594,8 +596,8 @@ impl Ranked {
         self.elector = Elector::Watching { leader: Some(Leader { identity: from, term }), until };
     }
 
-    /// True if it claims the lead in the term of another leader, which must never be. Then a violation is reported, and
-    /// neither is followed.
+    /// True if `from` claims the lead in the term of another leader, which is a violation. Reports it, and follows
+    /// neither.
     fn is_rival(&mut self, now: Instant, from: Identity, term: Term) -> bool {
         let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
         if let Some(known) = rival {
@@ -610,7 +612,8 @@ impl Ranked {
         self.heard_of = self.heard_of.max(promised);
         let Candidate::Leader(lead) = &mut self.candidate else { return }; // Late: that leadership is over.
         if promised > lead.number.term {
-            // A server has voted since. The others choose the old leader again, in a ballot above that.
+            // A server has voted in a higher ballot. Begin a round above it, in which the others choose the old leader
+            // again.
             let stays = lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(promised));
             self.forget_leader(now);
@@ -626,7 +629,7 @@ impl Ranked {
         self.extend_lease();
     }
 
-    /// Moves the end to the time at which a majority has not answered for too long.
+    /// Moves the end of the leadership to one patience after the time since which a majority has answered.
     fn extend_lease(&mut self) {
         let (voters, patience) = (self.config.voters.len(), self.config.patience());
         let Candidate::Leader(lead) = &mut self.candidate else { return };
@@ -641,7 +644,7 @@ impl Ranked {
 
     // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
 
-    /// Ends a leadership that no majority has answered for so long: the others elect another leader.
+    /// Ends a leadership that no majority has answered for too long: the others elect another leader.
     fn expire(&mut self, now: Instant) {
         if matches!(&self.candidate, Candidate::Leader(lead) if now >= lead.valid_until) {
             self.step_down(Reason::Expired);
@@ -649,7 +652,8 @@ impl Ranked {
         }
     }
 
-    /// Asks the application to drain. The lead is kept until it has: no other server may work before.
+    /// Asks the application to drain. The lead is kept until it has drained, so that no other server starts work
+    /// before.
     fn resign(&mut self, reason: Reason) {
         if let Candidate::Leader(lead @ Lead { resigning: None, .. }) = &mut self.candidate {
             lead.resigning = Some(reason);
@@ -657,7 +661,8 @@ impl Ranked {
         }
     }
 
-    /// Gives up the lead after the work has ended. The others need not wait until they miss this leader.
+    /// Gives up the lead after the work has ended, and tells the others, so that they need not wait until they miss
+    /// this leader.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         let (term, earlier) = (self.led, self.works_until);
         self.resigned = term;
@@ -695,7 +700,7 @@ impl Ranked {
         self.heard_of = self.heard_of.max(term);
         self.resigned = term;
         self.favourite = successor.map(Favourite::Successor);
-        // A leader of a lower term is none any more either, and a round in such a ballot elects no leader.
+        // Leaders of lower terms are deposed too, and a round with a ballot up to this term elects no leader.
         let is_over = match &self.elector {
             Elector::Voting { ballot, .. } => *ballot <= term,
             Elector::Watching { .. } => self.leader_or_self().is_some(),
@@ -710,7 +715,7 @@ impl Ranked {
         }
     }
 
-    /// Handles a guardian's report that this incarnation and all its work are gone: it leads no more.
+    /// Handles a guardian's report that an incarnation and all its work have ended, and so its leadership.
     fn on_died(&mut self, now: Instant, identity: Identity) {
         if identity.node == self.config.me.node || !self.config.voters.contains(&identity.node) {
             return; // This process lives, and an earlier life of it owes nothing; strangers have no vote.
@@ -733,20 +738,20 @@ impl Ranked {
         }
     }
 
-    /// Begins a round at once, because the leader is known to be gone, or not to be heard.
+    /// Begins a round at once, because the leader is gone or no longer heard.
     fn lose_leader(&mut self, now: Instant, trigger: ElectionTrigger) {
         self.forget_leader(now);
         self.trigger = trigger;
         self.elect(now);
     }
 
-    /// Follows no leader any more, and asks for one before long.
+    /// Stops following the leader, and schedules a round soon.
     fn forget_leader(&mut self, now: Instant) {
         let wait = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
         self.elector = Elector::Watching { leader: None, until: now.after(wait) };
     }
 
-    /// Clears the tally board and the state of the election that has ended, because there is a leader.
+    /// Clears the tally and the state of the finished election, because there is a leader.
     fn settle(&mut self, leader: Identity, term: Term) {
         self.led = self.led.max(term);
         self.heard_of = self.heard_of.max(term);
@@ -765,8 +770,8 @@ impl Ranked {
 
     // ── a lost disk ─────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Handles an operator's permission to come back without the disk. This server cannot know in which ballots it has
-    /// voted; so it takes no part until all others have reported their highest ballot since.
+    /// Handles an operator's permission to return without the disk. This server cannot know in which ballots it has
+    /// voted, so it does not vote until all others have reported their highest ballots.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
         if stranger || term > TERM_MAX || self.hard.disk_state == DiskState::Recovered {
@@ -778,7 +783,8 @@ impl Ranked {
         self.forget_leader(now);
     }
 
-    /// The highest ballot in which nothing can be won with this server's vote: it has voted in it, or it has been won.
+    /// The highest decided ballot: this server has voted in it, or it has been won. This server votes in no ballot up
+    /// to it.
     fn decided(&self) -> Term {
         self.hard.term.max(self.led)
     }
@@ -797,7 +803,7 @@ impl Ranked {
         self.wants_to_lead() && now >= self.yields_until
     }
 
-    /// Another server that leads, and is heard.
+    /// The other server that leads, as this one hears.
     fn follows(&self) -> Option<Leader> {
         match &self.elector {
             Elector::Watching { leader, .. } => *leader,

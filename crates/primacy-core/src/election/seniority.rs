@@ -1,28 +1,28 @@
-//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and is the leader.
-//! Assumes   bounded message delay most of the time; nodes know some seeds, and each has a name; crashes, and partitions,
-//!           whose outcome the [`Policy`] decides.
-//! Promises  the members agree on a view, with one coordinator, soon after the network is whole; ages and numbers of views
-//!           never go back. *Not* one leader at a time: a part learns late that it is one. No fencing token.
-//! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that
-//!           dies is replaced after `stable_after` and the detection of its silence.   Prefer `quorum`; or let one confirm it.
+//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and is the leader. Assumes
+//! bounded message delay most of the time; nodes know some seeds, and each has a name; crashes, and partitions, whose
+//! outcome the [`Policy`] decides. Promises the members agree on a view, with one coordinator, soon after the network
+//! is whole; ages and numbers of views never go back. *Not* one leader at a time: a part learns late that the cluster
+//! has split. No fencing token. Costs a heartbeat to every member from each, or from each to k; a change of members: 2n
+//! messages. A coordinator that dies is replaced after `stable_after` and the detection of its silence. Prefer
+//! `quorum`; or let one confirm it.
 //!
 //! The roles of a node:
 //!
 //! ```text
 //!             Join to the seeds, and a View came back          all older ones have left, or are lost
 //!   Outside ──────────────────────────────────────────► Member ─────────────────────────────────────► Coordinator
-//!      ▲  └─ the first seed, and nobody has a cluster ────────────────────────────────────────────────────┤
+//!      ▲  └─ the first seed, and there is no cluster ─────────────────────────────────────────────────────┤
 //!      ├─────────── left, left out, or of a part that shall stop ────────┘                                │
 //!      └─────────── joins the larger part, resigned, or of a part that shall stop ───────────────────────────┘
 //! ```
 //!
-//! Why there is one coordinator in the end: of any two views of one cluster one is later for all nodes, and its members
-//! take it. A node that is left out of it joins anew, and is the youngest. Two parts that rest on views without each
-//! other ask for the lost members until they meet; then the smaller one joins the larger one, by an order in which no
-//! two are equal, and only after the larger one has said that it stays.
+//! Why there is one coordinator in the end: all nodes agree which of two views of a cluster is the later one, and its
+//! members take it. A node that is not in the later view joins anew, as the youngest. Two parts whose views exclude
+//! each other probe for their lost members until they meet; then the smaller part joins the larger one, by a total
+//! order of parts, and only after the larger one has promised to join no other part.
 //!
-//! To campaign is to belong: a node that does not campaign, or is not healthy, is no member. The last member of all is
-//! one also then: it keeps the cluster without leading, and leaves it to the next one that joins.
+//! Only nodes that campaign and are healthy are members. The exception is the last member: when it withdraws, it holds
+//! the cluster without leading, and hands it to the next node that joins.
 
 mod config;
 mod coordinating;
@@ -55,10 +55,10 @@ use crate::protocol::{Command, Endpoint, Event, Evidence, Input, Leader, Mandate
 use crate::term::Term;
 use crate::time::Instant;
 
-/// The time for which a part that has lost others asks the store before it stops, in waits for an answer.
+/// The number of answer waits for which a part that has lost members asks the store before it stops.
 const QUESTIONS_MAX: u64 = 4;
 
-/// The highest number of a joining that an honest node sends.
+/// The limit on the number of a joining of an honest node.
 const JOINING_MAX: u64 = u64::MAX / 2;
 
 /// The state machine of one node.
@@ -66,12 +66,12 @@ const JOINING_MAX: u64 = u64::MAX / 2;
 pub struct Seniority {
     config: Config,
     membership: Membership,
-    /// The number of its current or next joining; from 1.
+    /// The number of its current or next joining, counted from 1.
     joining: u64,
-    /// The highest term that this process has claimed the lead in. It never claims twice in one, so that its views are
-    /// told apart.
+    /// The highest term in which this process has become coordinator. It does so once per term, so that its views have
+    /// different numbers.
     claimed: Term,
-    /// The last number of a request to the store.
+    /// The number of the last request to the store.
     request: u64,
     /// True if the application wants this node to belong to the cluster.
     campaigning: bool,
@@ -93,17 +93,17 @@ struct Member {
     /// The state of a coordinator, while it is one.
     lead: Option<Lead>,
     watch: Watch,
-    /// The nodes of the view that are not members any more, for certain: they have left, or their guardian or an
-    /// operator has reported it.
+    /// The nodes of the view that certainly are not members any more: they have left, or a guardian or an operator has
+    /// reported them dead.
     gone: BTreeSet<NodeId>,
     /// The highest term of this cluster that was heard of.
     heard_of: Term,
     beat_at: Instant,
-    /// The time until which it does not ask again for a later view.
+    /// The time before which it does not ask again for a later view.
     asked_until: Instant,
     decision: Option<Decision>,
-    /// True if it has given up the lead with no member left to take it, and keeps the cluster for the next node that
-    /// campaigns: itself, or one that asks to join.
+    /// True if it has given up the lead with no other member left, and holds the cluster for the next node that
+    /// campaigns: itself, or a node that asks to join.
     held: bool,
 }
 
@@ -121,17 +121,17 @@ impl Member {
         self.view.members().iter().filter(|member| is_left(&member.identity.node)).count() <= 1
     }
 
-    /// Returns true if it does not lead, and would if the store said so.
+    /// Returns true if it does not lead, but will if the store chooses its part.
     fn is_undecided(&self, me: Identity) -> bool {
         self.lead.is_none() && (self.decision.is_some() || self.view.oldest().identity == me)
     }
 }
 
-/// The work of a coordinator that is under way.
+/// The state of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
     gathering: Option<Gathering>,
-    /// The nodes that have asked to join since, by name.
+    /// The nodes that have asked to join and are not yet in the view, by name.
     joiners: BTreeMap<NodeId, Joiner>,
     probe_at: Instant,
     merge: Merge,
@@ -139,7 +139,7 @@ struct Lead {
     resigning: Option<Reason>,
 }
 
-/// A gathering of answers to a view, after which its new members are welcomed.
+/// A gathering of answers to a view. When enough have answered, the new members are sent the view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Gathering {
     waits_for: BTreeSet<NodeId>,
@@ -154,8 +154,8 @@ struct Joiner {
     attributes: Arc<Attributes>,
 }
 
-/// A merge with another part: a coordinator either asks to join it, or has promised that it stays itself. So two never
-/// join each other.
+/// A merge with another part: a coordinator has either asked to join the other part, or promised to join no other. So
+/// two parts never join each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Merge {
     None,
@@ -163,7 +163,7 @@ enum Merge {
     Stays { until: Instant },
 }
 
-/// An action of a member on losses or departures.
+/// The action of a member after losses or departures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     /// Makes a view without the nodes that are gone.
@@ -171,8 +171,7 @@ enum Act {
     /// Makes a view without the nodes that are lost, too.
     GoOn,
     AskStore,
-    /// Leads no more, for the other part may be first with the store, and keeps its place until the store has said
-    /// which one is.
+    /// Stops leading, because the store may choose the other part, and stays a member until the store has decided.
     StandAside,
     Stop,
 }
@@ -215,10 +214,10 @@ impl Protocol for Seniority {
 }
 
 impl Seniority {
-    /// The state machine of `config.me`. It belongs to no cluster, and does not ask to until commanded to campaign.
+    /// The state machine of `config.me`. It belongs to no cluster, and asks to join one when commanded to campaign.
     ///
     /// # Panics
-    /// If [`Config::check`] finds fault with its configuration.
+    /// If [`Config::check`] returns an error.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         assert_eq!(config.check(), Ok(()), "a configuration that cannot work");
@@ -313,7 +312,7 @@ impl Seniority {
 
     // ── membership ──────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Takes a place in this view, which has this node in it.
+    /// Becomes a member by this view, which includes this node.
     fn enter(&mut self, now: Instant, view: Arc<View>) {
         let Config { heartbeat_interval, detection, neighbours, answer_wait, .. } = self.config;
         let mut watch = Watch::new(self.config.me.node, heartbeat_interval, detection, neighbours, now);
@@ -344,7 +343,8 @@ impl Seniority {
         member.watch.follow(&member.view, &member.absent(), longer, now);
     }
 
-    /// Leaves the cluster, and asks `into` to join again, or the seeds. The others are told, unless they do the same.
+    /// Leaves the cluster, and asks `into`, or the seeds, to let it join again. With `tells` it tells the other
+    /// members.
     fn leave(&mut self, now: Instant, into: Option<NodeId>, tells: bool) {
         self.joining += 1;
         let Membership::Member(member) = &self.membership else { return };
@@ -369,7 +369,7 @@ impl Seniority {
         }
     }
 
-    /// Leaves its cluster; but holds it where no other node is left in it, for the cluster would end with that.
+    /// Leaves its cluster, or holds it if no other member is left, because the cluster would end otherwise.
     fn leave_or_hold(&mut self, now: Instant) {
         match &mut self.membership {
             Membership::Member(member)
@@ -381,7 +381,7 @@ impl Seniority {
         }
     }
 
-    /// Returns true if it only keeps the cluster for the next node.
+    /// Returns true if it only holds the cluster for the next node.
     fn only_holds(&self) -> bool {
         matches!(&self.membership, Membership::Member(member) if member.held) && !self.campaigns()
     }
@@ -409,7 +409,7 @@ impl Seniority {
         }
     }
 
-    /// Leads no more, from now on.
+    /// Stops leading.
     fn step_down(&mut self, reason: Reason) {
         if let Membership::Member(member) = &mut self.membership
             && member.lead.take().is_some()
@@ -418,7 +418,7 @@ impl Seniority {
         }
     }
 
-    /// Removes a member, if it is in this incarnation, and `which` holds of it.
+    /// Removes the member with this identity, if `which` is true for it.
     fn dismiss(&mut self, now: Instant, identity: Identity, which: impl Fn(&MemberOf) -> bool) {
         let longer = self.config.answer_wait;
         let Membership::Member(member) = &mut self.membership else { return };
@@ -434,7 +434,7 @@ impl Seniority {
         self.dismiss(now, from, |member| member.joining < joining);
     }
 
-    /// Handles an operator's report that a node is not to be waited for; members pass it on.
+    /// Handles an operator's report that a node is dead; members pass it on.
     fn down(&mut self, now: Instant, node: NodeId) {
         match &mut self.membership {
             Membership::Outside(outside) => outside.down(node),
@@ -470,7 +470,7 @@ impl Seniority {
             return; // Nobody makes views in the name of this node; who took it would lead without knowing.
         }
         if mine.is_some() && !takes_me {
-            // The join was asked for before this node left, and happens only now.
+            // The coordinator has taken in this node by an old request, sent before the node left.
             self.send(from.node, Body::Leave { joining: self.joining });
         }
         let Membership::Member(member) = &self.membership else {
@@ -493,14 +493,14 @@ impl Seniority {
             && from == sight.version.coordinator
             && from != known.version.coordinator
         {
-            // The peer coordinates in vain.
+            // The peer coordinates by an earlier view: send it the later one.
             let view = Arc::clone(&member.view);
             self.send(from.node, Body::View(view));
         }
     }
 
-    /// Handles a later view that this node is not in. The nodes that are in both have gone over to that part; the rest
-    /// of this one goes on or stops as after any split, and no node goes on alone.
+    /// Handles a later view without this node. The members in both views have joined that part; the rest of this part
+    /// goes on or stops as after any split, but no node goes on alone.
     fn on_left_out(&mut self, now: Instant, view: &View) {
         let Membership::Member(member) = &self.membership else { return };
         let has_gone_over = |other: &&MemberOf| view.members().contains(other);
@@ -568,7 +568,7 @@ impl Seniority {
     fn beat(&mut self, now: Instant) {
         let Membership::Member(member) = &mut self.membership else { return };
         member.beat_at = now.after(self.config.heartbeat_interval);
-        // Others may not have heard that a node has gone, and wait for this member to say that it suspects it.
+        // Includes nodes that are gone: other members may not know that, and wait until this member suspects them.
         let suspects: BTreeSet<NodeId> = member.watch.suspects().union(&member.gone).copied().collect();
         let recipients = member.watch.recipients(!suspects.is_empty());
         let body = Body::Heartbeat { sight: member.view.sight(), suspects };
@@ -579,7 +579,7 @@ impl Seniority {
 
     // ── lost members ────────────────────────────────────────────────────────────────────────────────────────
 
-    /// The action that is due on losses or departures, and the time of it.
+    /// The next action after losses or departures, and the time at which it is due.
     fn plan(&self, member: &Member) -> Option<(Instant, Act)> {
         let (lost, gone) = (member.watch.lost(), &member.gone);
         let leads = match &member.lead {
@@ -592,8 +592,8 @@ impl Seniority {
             return None;
         }
         if stood_aside && !self.campaigns() {
-            // Its work may not have ended yet. The others that are left do not wait forever for the application to
-            // campaign again.
+            // The application's work may not have ended yet. The other members do not wait forever for it to campaign
+            // again.
             let waits = self.config.store_wait.plus(self.config.answer_wait.times(QUESTIONS_MAX));
             let until =
                 member.watch.since.after(self.config.settling()).after(self.config.margin()).after(waits);
@@ -605,7 +605,7 @@ impl Seniority {
             return Some((Instant::default(), Act::AskStore)); // What later decisions are told from.
         }
         if lost.is_empty() && gone.is_empty() {
-            // It has found all that it had lost again.
+            // All lost members have been heard again.
             return stood_aside.then_some((Instant::default(), Act::GoOn));
         }
         let left = if gone.is_empty() { None } else { member.view.without(gone) };
@@ -648,7 +648,7 @@ impl Seniority {
         }
     }
 
-    /// Takes the actions that are due on losses or departures.
+    /// Performs the actions that are due after losses or departures.
     pub(super) fn act_on_losses(&mut self, now: Instant) {
         while let Membership::Member(member) = &self.membership {
             let Some((_, act)) = self.plan(member).filter(|&(at, _)| now >= at) else { break };
@@ -665,7 +665,8 @@ impl Seniority {
         }
     }
 
-    /// Makes a view without the nodes that are gone, and without these; a member that did not lead does so from now on.
+    /// Makes a view without the nodes that are gone and those in `lost`. A member that did not lead becomes the
+    /// coordinator.
     fn go_on(&mut self, now: Instant, lost: &BTreeSet<NodeId>) {
         let (me, claimed) = (self.config.me, self.claimed);
         let Membership::Member(member) = &mut self.membership else { return };
@@ -693,14 +694,15 @@ impl Seniority {
         let (request, me) = (self.request + 1, self.config.me);
         let Membership::Member(member) = &mut self.membership else { return };
         let (rests_on, about) = (member.view.decision(), member.watch.lost().clone());
-        // Where nothing is to be decided, there is time.
+        // With no lost members there is nothing to decide, and no deadline.
         let stops_at = if about.is_empty() { Instant::NEVER } else { now.after(wait.times(QUESTIONS_MAX)) };
         let (decision, question) = Decision::begin(me, rests_on, about, request, (now.after(wait), stops_at));
         member.decision = Some(decision);
         self.ask(question);
     }
 
-    /// Leads no more, and keeps its place; the application is to say that it campaigns again, when its work has ended.
+    /// Stops leading, but stays a member. It leads again only if the application campaigns again, after its work has
+    /// ended.
     fn stand_aside(&mut self) {
         self.campaigning &= !self.leads();
         self.step_down(Reason::Undecided);
@@ -709,7 +711,7 @@ impl Seniority {
         }
     }
 
-    /// Asks the store again where no answer came.
+    /// Asks the store again if no answer came in time.
     fn ask_store_again(&mut self, now: Instant) {
         let until = now.after(self.config.answer_wait);
         let Membership::Member(member) = &mut self.membership else { return };
@@ -737,7 +739,7 @@ impl Seniority {
         let Some(decision) = &mut member.decision else { return };
         match decision.on_answer(answer, until) {
             decision::Answer::Won(token) => {
-                // Also if some of them were heard again meanwhile: the store's decision stands.
+                // Even if some of them were heard again meanwhile: the store's decision is final.
                 let about = decision.about().clone();
                 member.decision = None;
                 member.view = Arc::new((*member.view).clone().decided(token));
@@ -777,7 +779,7 @@ impl Seniority {
         let Membership::Member(member) = &self.membership else { return None };
         let view = &member.view;
         let leader = Leader { identity: view.oldest().identity, term: view.version().term };
-        // It may have stood aside, or ask whether it leads in place of a lost member.
+        // An undecided member does not report itself as the leader.
         Some(leader).filter(|_| !member.is_undecided(self.config.me))
     }
 

@@ -21,8 +21,8 @@ pub struct Config {
     pub miss_count: u32,
     /// The number of heartbeat intervals for which a server that has just started listens for a leader; the note has 5.
     pub initial_count: u32,
-    /// The least time for which claims are gathered in a first round (the note's RTT); two round trips, where
-    /// connections show that these take longer.
+    /// The least time for which claims are gathered in a first round (the note's RTT). If two measured round trips take
+    /// longer, claims are gathered for that long.
     pub gathering: Duration,
     /// True if this server only votes.
     pub witness: bool,

@@ -1,7 +1,7 @@
 //! The messages between the servers of a [ranked election](super).
 //!
-//! They are the note's three messages, each with a ballot, and additions that make them safe to use: a `Lead` is
-//! answered, an `Elect` that meets a leader is answered with `Hears`, and a leader that resigns sends `Resigned`.
+//! They are the note's three messages, each with a ballot, and three additions: a `Lead` is answered, a server that
+//! hears a leader answers an `Elect` with `Hears`, and a leader that resigns sends `Resigned`.
 
 use alloc::sync::Arc;
 
@@ -28,9 +28,9 @@ pub enum Body {
         /// The sender's claim to the lead.
         claim: Claim,
     },
-    /// To a server that elects: "I hear a leader." So its round need not go on.
+    /// The answer to an `Elect`, where there is a leader: "I hear a leader." It ends the receiver's round.
     Hears {
-        /// The incarnation that elects.
+        /// The incarnation that sent the `Elect`.
         to: Incarnation,
         /// The leader that the sender hears.
         leader: Leader,
@@ -55,7 +55,7 @@ pub enum Body {
         to: Incarnation,
         /// The message that is answered.
         number: LeaderSequence,
-        /// The highest ballot that binds the answerer.
+        /// The highest ballot that binds the sender.
         promised: Term,
     },
     /// To all: "I led in this term and do not any more."

@@ -10,15 +10,16 @@ use crate::protocol::{ElectionTrigger, Leader};
 use crate::term::{LeaderSequence, Term};
 use crate::time::Instant;
 
-/// The state of a server, for people and for judges.
+/// The state of a server, for people and for invariant checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The role: `follower`, `voting` or `leader`.
     pub role: &'static str,
     /// The durable state; the term in it is the highest ballot that it has voted in.
     pub hard: HardState,
-    /// The highest ballot that it knows of, which it reports to a server that has lost its disk. Of a ballot in which
-    /// that server has voted, its candidate may know by its own proposal only, or by the vote.
+    /// The highest ballot that it knows of, which it reports to a server that has lost its disk. It includes ballots
+    /// that only this server has proposed or received a vote in, because the lost disk may have held a vote in one of
+    /// them.
     pub known: Term,
     /// The ballot of the round that it is in.
     pub ballot: Option<Term>,
@@ -30,11 +31,11 @@ pub struct Status {
     pub seen: Option<LeaderSequence>,
     /// The servers whose claims it has.
     pub slate: BTreeSet<NodeId>,
-    /// The servers that say they hear a leader that this one does not hear.
+    /// The servers that report a leader that this one does not hear.
     pub hearsay: BTreeMap<NodeId, Leader>,
     /// True if it wants to lead.
     pub campaigning: bool,
-    /// True if it is fit to lead.
+    /// True if its health check passes.
     pub healthy: bool,
     /// The other servers that are connected.
     pub connected: BTreeSet<NodeId>,
@@ -49,7 +50,7 @@ impl Ranked {
         self.trigger
     }
 
-    /// The state that the leader has announced last, and the number of the message; a leader's own while it leads.
+    /// The state that was announced last, by the leader or by this server as the leader, and the number of the message.
     #[must_use]
     pub const fn state(&self) -> Option<(LeaderSequence, &Arc<[u8]>)> {
         match self.seen {
@@ -58,8 +59,8 @@ impl Ranked {
         }
     }
 
-    /// The highest ballot that it knows of, which it reports to a server that has lost its disk, unless it has lost its
-    /// own.
+    /// The highest ballot that it knows of. A server reports it to a server that has lost its disk, unless its own disk
+    /// is lost.
     #[must_use]
     pub fn known(&self) -> Term {
         self.hard.term.max(self.heard_of).max(self.proposed)

@@ -24,7 +24,7 @@ pub struct Config {
     pub attributes: Arc<Attributes>,
     /// The interval at which a member sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// The number of members next to it on the ring of ages that receive them; `None` for all.
+    /// The number of neighbours on the ring of ages that receive its heartbeats; `None` for all members.
     pub neighbours: Option<u32>,
     /// The detector that judges silence.
     pub detection: Detection,
@@ -32,14 +32,14 @@ pub struct Config {
     pub stable_after: Duration,
     /// The policy for parts that have lost each other.
     pub policy: Policy,
-    /// The time for which the smaller part leaves the store to the larger one, under [`Policy::Lease`].
+    /// The time for which the smaller part waits before it asks the store, under [`Policy::Lease`].
     pub store_wait: Duration,
     /// The least number of members with which requests are served.
     pub minimum: usize,
     /// The interval at which a node outside a cluster asks to join.
     pub join_interval: Duration,
-    /// The time for which answers are awaited: of members to a new view, of a store, of another part to a wish to
-    /// merge; and of seeds, before the first one founds a cluster.
+    /// The time for which answers are awaited: of members to a new view, of a store, of another part to a request to
+    /// merge, and of seeds before the first seed founds a cluster.
     pub answer_wait: Duration,
     /// The interval at which a coordinator looks for missing nodes.
     pub probe_interval: Duration,
@@ -58,14 +58,14 @@ pub enum ConfigError {
     NoNeighbours,
     /// A duration is zero.
     Zero(&'static str),
-    /// A node would ask to join again before it can have been answered.
+    /// A node would ask to join again before an answer can arrive.
     Hasty {
         /// The interval at which it asks.
         interval: Duration,
         /// The time for which answers are awaited.
         wait: Duration,
     },
-    /// Silence would be suspicious before a heartbeat can come.
+    /// A node would be suspected before its next heartbeat is due.
     Impatient {
         /// The length of silence after which a node is suspected.
         patience: Duration,
@@ -75,10 +75,10 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Checks that it can work.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The reason why it cannot.
+    /// [`ConfigError`] if it cannot work.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.seeds.is_empty() || self.seeds.len() > SEEDS_MAX {
             return Err(ConfigError::Seeds(self.seeds.len()));
@@ -107,15 +107,15 @@ impl Config {
         if patience <= interval { Err(ConfigError::Impatient { patience, interval }) } else { Ok(()) }
     }
 
-    /// The length of silence after which a member is suspected, as long as nothing else is known of its heartbeats.
+    /// The silence after which a member is suspected, before a detector has learned from its heartbeats.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.detection.patience(self.heartbeat_interval)
     }
 
-    /// The time for which the same members must have been lost. Where one loss is found after the other, or one
-    /// detector is more patient than the next, it must be long enough for that, or a small part of the lost nodes is
-    /// taken for all.
+    /// The time for which the same members must have been lost. It includes the time between the first and the last
+    /// detection where losses are detected one after the other; otherwise the first detected losses are taken for all
+    /// of them.
     pub(super) fn settling(&self) -> Duration {
         let learns = matches!(self.detection, Detection::PhiAccrual { .. });
         let found = if self.neighbours.is_some() || learns {
@@ -126,9 +126,8 @@ impl Config {
         self.stable_after.max(found)
     }
 
-    /// The additional wait of a part that gets another coordinator, over that of a part that stops one: so that where
-    /// both learn of the split at the same time, give or take a heartbeat, the old one has stopped when the new one
-    /// begins.
+    /// The time by which a part with a new coordinator waits longer than a part that stops its coordinator. If both
+    /// notice the split within a heartbeat of each other, the old coordinator has stopped when the new one begins.
     pub(super) const fn margin(&self) -> Duration {
         self.heartbeat_interval.times(2)
     }

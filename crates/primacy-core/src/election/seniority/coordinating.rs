@@ -1,4 +1,4 @@
-//! The work of a coordinator: it takes members in, gathers answers to its views, and looks for missing nodes.
+//! The work of a coordinator: it adds members, gathers answers to its views, and probes missing nodes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -15,14 +15,15 @@ impl Lead {
         Self { gathering: None, joiners: BTreeMap::new(), probe_at: now, merge: Merge::None, resigning: None }
     }
 
-    /// True if an answer of this node to the current view is under way.
+    /// True if an answer of this node to the current view is awaited.
     pub(super) fn waits_for(&self, node: NodeId) -> bool {
         self.gathering.as_ref().is_some_and(|gathering| gathering.waits_for.contains(&node))
     }
 
-    /// This view without the nodes that are still to be welcomed, if there are any. Until enough of the others have
-    /// answered to the view with the new nodes, these may go on by the view before, in which no member counts the new
-    /// ones; so the coordinator does not either, or two parts of a cluster that splits in the middle of it could go on.
+    /// This view without the nodes that are not welcomed yet; `None` if there are none. Until enough members have
+    /// answered the view with the new nodes, a part of the members may still decide by the view before, which does not
+    /// count the new nodes. So the coordinator does not count them either; otherwise both parts of a cluster that
+    /// splits now could go on.
     pub(super) fn settled(&self, view: &View) -> Option<View> {
         let gathering = self.gathering.as_ref().filter(|gathering| !gathering.welcomes.is_empty())?;
         view.without(&gathering.welcomes)
@@ -67,8 +68,7 @@ impl Seniority {
             if is_same && known.joining > joining {
                 return; // It has joined again since.
             }
-            // It has left, and that message was lost; or its process has started again, and a node has one incarnation
-            // at a time.
+            // The node has left and its `Leave` was lost, or it has restarted: a node has one incarnation at a time.
             if (is_same && known.joining < joining) || (!is_same && new > old) {
                 self.dismiss(now, known.identity, |_| true);
                 self.act_on_losses(now);
@@ -91,7 +91,8 @@ impl Seniority {
         }
     }
 
-    /// Makes a view with a node that campaigns, to which it leaves the cluster when that node is in it.
+    /// Makes a view with a node that asks to join, to which this node leaves the cluster once that node has taken the
+    /// view.
     fn hand_over(&mut self, now: Instant, joiner: Joiner) {
         let last_age = self.config.last_age;
         let Membership::Member(member) = &mut self.membership else { return };
@@ -123,7 +124,8 @@ impl Seniority {
         if let Some(known) =
             known.filter(|known| known.identity == joiner.identity && known.joining == joining)
         {
-            // It is a member, and does not know yet. Others are told first.
+            // The node is a member already and does not know yet. It is sent the view, unless it is to be welcomed
+            // after the others.
             let is_welcomed =
                 lead.gathering.as_ref().is_some_and(|gathering| gathering.welcomes.contains(&node));
             let view = Arc::clone(&member.view);
@@ -153,7 +155,7 @@ impl Seniority {
         self.welcome(now);
     }
 
-    /// Takes in all nodes that have asked, unless answers to the view before are still gathered.
+    /// Adds all nodes that have asked to join, unless answers to the view before are still being gathered.
     pub(super) fn welcome(&mut self, now: Instant) {
         self.end_gathering(now);
         let last_age = self.config.last_age;
@@ -166,7 +168,7 @@ impl Seniority {
         let number = view.version();
         let mut welcomes = BTreeSet::new();
         for (node, joiner) in core::mem::take(&mut lead.joiners) {
-            // Where the ages run out within this view, it asks again, and is told so then.
+            // If no age is left for it, it is refused when it asks again.
             if let Ok(next) = view.with(joiner.identity, joiner.joining, joiner.attributes, last_age) {
                 view = next;
                 welcomes.insert(node);
@@ -183,8 +185,8 @@ impl Seniority {
         self.publish(now, view, &BTreeSet::new());
     }
 
-    /// Sends a view to all of its members but those that are to be welcomed when the others have answered; and to the
-    /// nodes that are left out of it.
+    /// Sends a view to its members and to the nodes that it leaves out. New members are sent it later, when the others
+    /// have answered.
     pub(super) fn publish(&mut self, now: Instant, view: View, left_out: &BTreeSet<NodeId>) {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
         let view = Arc::new(view);
@@ -223,8 +225,8 @@ impl Seniority {
         }
     }
 
-    /// Ends a gathering when all have answered, or enough have and the others have had the time to: the new ones are
-    /// sent the view.
+    /// Ends a gathering when all members have answered, or when enough have and the time is over: sends the new members
+    /// the view.
     fn end_gathering(&mut self, now: Instant) {
         let (policy, wait) = (self.config.policy, self.config.answer_wait);
         let Membership::Member(member) = &mut self.membership else { return };
@@ -235,7 +237,7 @@ impl Seniority {
         if !gathering.waits_for.is_empty() && now < gathering.until {
             return;
         }
-        // The nodes that have answered are enough if they would go on without the others.
+        // Enough have answered if they would go on without the others.
         if settled.is_some_and(|settled| settled.fate(policy, &gathering.waits_for) == Fate::Stops) {
             gathering.until = now.after(wait);
             for node in gathering.waits_for.clone() {
@@ -252,7 +254,7 @@ impl Seniority {
 
     // ── looking for missing nodes ───────────────────────────────────────────────────────────────────────────
 
-    /// Asks the removed nodes and the seeds whether they are there.
+    /// Probes the removed nodes and the seeds.
     fn probe(&mut self) {
         let Membership::Member(member) = &self.membership else { return };
         let (sight, me) = (member.view.sight(), self.config.me.node);
@@ -268,7 +270,7 @@ impl Seniority {
         let Membership::Member(member) = &self.membership else { return self.on_invitation(from) };
         let mine = member.view.sight();
         if member.is_undecided(self.config.me) && sight.decision > mine.decision {
-            // The store would say the same: another part was chosen.
+            // The other part has the later decision: the store has chosen it.
             return self.leave(now, Some(from), true);
         }
         if self.only_holds() && sight.decision >= mine.decision {
@@ -285,12 +287,12 @@ impl Seniority {
         let (mine, coordinator) = (member.view.sight(), sight.version.coordinator.node);
         let is_another = sight != mine && coordinator != self.config.me.node;
         if member.lead.is_some() && is_another && !self.would_join(now, sight) && from != coordinator {
-            // That node is to find out.
+            // The coordinator of the other part is to join: probe it.
             self.send(coordinator, Body::Probe(mine));
         }
     }
 
-    /// Asks to join the other part, if this part is the one that joins; returns true if it is.
+    /// Returns true if this part is to join the other one, and asks it for that.
     fn would_join(&mut self, now: Instant, other: Sight) -> bool {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
         let Membership::Member(member) = &mut self.membership else { return false };
@@ -307,9 +309,9 @@ impl Seniority {
         true
     }
 
-    /// Handles the wish of another part to join this one.
+    /// Handles the request of another part to join this one.
     pub(super) fn on_merge_ask(&mut self, now: Instant, from: NodeId, sight: Sight) {
-        // Twice as long as the other one waits, so that it lasts as long by its clock.
+        // Twice as long as the other part waits, so that the promise lasts long enough also by the other part's clock.
         let until = now.after(self.config.answer_wait.times(2));
         let Membership::Member(member) = &mut self.membership else { return };
         let mine = member.view.sight();
@@ -337,11 +339,11 @@ impl Seniority {
         }
     }
 
-    /// Handles that its coordinator has led this member to another cluster.
+    /// Handles the coordinator's message that this part joins another one.
     pub(super) fn on_merge(&mut self, now: Instant, from: Identity, into: NodeId, sight: Sight) {
         let Membership::Member(member) = &self.membership else { return };
         let mine = member.view.sight();
-        // A late one is about an earlier joining.
+        // A late message is about an earlier joining.
         let is_of_mine = member.view.oldest().identity == from
             && mine.cluster == sight.cluster
             && !mine.is_later_than(&sight);

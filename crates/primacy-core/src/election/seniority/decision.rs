@@ -1,8 +1,8 @@
-//! The decision by a store which part goes on: the first one that writes so into the record.
+//! The decision by a store which part of a split cluster goes on: the part that first writes its claim into the record.
 //!
-//! The record's token counts the decisions, and every view carries the last one that it rests on. After a split both parts rest on the
-//! same one; the next one is written by compare-and-set, and so by one part alone. The other one reads a token that is not its
-//! own, and stops. No clock takes part, and the record never expires.
+//! The record's token counts the decisions, and every view carries the last decision on which it is based. After a
+//! split both parts have the same one; the next one is written by compare-and-set, so only one part succeeds. The other
+//! part reads a token that is not its own, and stops. No clock is involved, and the record never expires.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -13,27 +13,27 @@ use crate::fence::FencingToken;
 use crate::id::{Identity, NodeId};
 use crate::time::{Duration, Instant};
 
-/// A question to the store that has not been answered yet.
+/// A pending question to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Decision {
     me: Identity,
-    /// The decision that this part rests on; 0 if there was none yet.
+    /// The last decision of this part's view; 0 if there is none yet.
     rests_on: FencingToken,
-    /// The members that were lost when it was asked.
+    /// The members that were lost when the question was asked.
     about: BTreeSet<NodeId>,
     request: RequestId,
     /// The token that was written, while the answer is not known.
     written: Option<FencingToken>,
     /// The time to ask again.
     pub(super) until: Instant,
-    /// The time at which a part that has lost others stops, for the store does not say that it may go on.
+    /// The time at which a part that has lost members stops for lack of an answer.
     pub(super) stops_at: Instant,
 }
 
 /// The meaning of the store's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// This part goes on, and rests on that decision.
+    /// This part goes on, by this decision.
     Won(FencingToken),
     /// Another part goes on.
     Lost,
@@ -44,7 +44,8 @@ pub(super) enum Answer {
 }
 
 impl Decision {
-    /// Begins to ask, with a number above those of earlier questions; the question is for the store.
+    /// Begins a question, with a request number above those of earlier questions. Returns it with the message to the
+    /// store.
     pub(super) const fn begin(
         me: Identity,
         rests_on: FencingToken,
@@ -61,12 +62,12 @@ impl Decision {
         &self.about
     }
 
-    /// The last number that was used.
+    /// The number of the last request.
     pub(super) const fn request(&self) -> u64 {
         self.request.0
     }
 
-    /// Asks once more, for no answer came, or none that decides.
+    /// Asks again, because no answer came, or none that decides.
     pub(super) const fn again(&mut self, until: Instant) -> Message {
         self.until = until;
         self.request = RequestId(self.request.0 + 1);
@@ -82,7 +83,7 @@ impl Decision {
             Message::CompareAndSetReply { request, result } if request == self.request => {
                 match (result, self.written) {
                     (Ok(_), Some(token)) => Answer::Won(token),
-                    // Another process was first; or it may have been written, and then the record shows it.
+                    // Another process was first, or the outcome is unknown: read the record.
                     (Err(SetError::Conflict | SetError::Unknown), _) => {
                         Answer::Ask(Box::new(self.again(until)))
                     }
@@ -101,8 +102,8 @@ impl Decision {
         match found {
             Found::Record { record, version } => {
                 let is_mine = record.holder.as_ref().is_some_and(|holder| holder.identity == self.me);
-                // This includes a write that this process made before it gave the question up: no other part rests on
-                // that.
+                // This includes a write of an abandoned question of this process, on which no other part's view is
+                // based.
                 let is_next =
                     self.rests_on != FencingToken(0) && record.token.0 == self.rests_on.0.saturating_add(1);
                 if is_mine && (is_next || self.written == Some(record.token)) {

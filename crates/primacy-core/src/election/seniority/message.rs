@@ -1,8 +1,8 @@
 //! The messages between the nodes of a cluster that is led [by seniority](super).
 //!
-//! Every message is bounded: a view has at most [`MEMBERS_MAX`](crate::membership::MEMBERS_MAX) members, whose attributes have at
-//! most 512 bytes each, and remembers at most [`REMOVED_MAX`](crate::membership::REMOVED_MAX) names; a heartbeat names at most as
-//! many suspects as there are members. All else is of fixed size, but for names.
+//! Every message is bounded: a view has at most [`MEMBERS_MAX`](crate::membership::MEMBERS_MAX) members, whose
+//! attributes have at most 512 bytes each, and remembers at most [`REMOVED_MAX`](crate::membership::REMOVED_MAX) names;
+//! a heartbeat names at most as many suspects as there are members. All other fields have a fixed size, except names.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Message {
 pub enum Body {
     /// To seeds, and to a coordinator: "Let me join."
     Join {
-        /// The number of its joining; the answer repeats it, and so does the view that it is taken into.
+        /// The number of the sender's joining. The answer repeats it, and so does the view that includes the sender.
         joining: u64,
         /// The attributes of the sender.
         attributes: Arc<Attributes>,
@@ -38,7 +38,7 @@ pub enum Body {
         /// The reason why there is no view.
         answer: JoinAnswer,
     },
-    /// From the coordinator to members and to former members; and from a node with a later one to the node that asks.
+    /// A view: from the coordinator to members and former members, and in answer to [`Body::Ask`].
     View(Arc<View>),
     /// To the coordinator: "I have taken the view with this number."
     ViewReply(Sight),
@@ -46,19 +46,19 @@ pub enum Body {
     Heartbeat {
         /// The view that the sender has.
         sight: Sight,
-        /// The nodes that it suspects. While it suspects any, this goes to all.
+        /// The nodes that it suspects. While it suspects any, it sends its heartbeats to all members.
         suspects: BTreeSet<NodeId>,
     },
     /// To a node that has a later view: "Send it to me; I have this one."
     Ask(Sight),
-    /// To members: "I do not belong to the cluster any more by anything before this joining of mine."
+    /// To members: "I have left the cluster; all my joinings before this number have ended."
     Leave {
         /// The next joining.
         joining: u64,
     },
-    /// To members: "An operator reports that this node is not to be waited for."
+    /// To members: "An operator reports that this node is dead."
     Down {
-        /// The incarnation of it.
+        /// The node and its incarnation.
         identity: Identity,
         /// The joining by which it belongs to the cluster.
         joining: u64,
@@ -75,10 +75,10 @@ pub enum Body {
     Merge {
         /// The coordinator of the larger part.
         into: NodeId,
-        /// The view that ends by this.
+        /// The view that the merge ends.
         sight: Sight,
     },
-    /// To and from the store, where one decides which part goes on.
+    /// To and from the store, under [`Policy::Lease`](crate::membership::Policy::Lease).
     Store(lease::Message),
 }
 
@@ -98,9 +98,9 @@ pub enum JoinAnswer {
 pub enum Refusal {
     /// There are [`MEMBERS_MAX`] members.
     Full,
-    /// There is no younger age.
+    /// No age is left.
     AgesRunOut(AgesRunOut),
-    /// Another process of that name is a member, and is heard.
+    /// Another incarnation of that node is a member, and is heard.
     NameTaken,
 }
 

@@ -13,12 +13,11 @@ use crate::protocol::{Event, Mandate};
 use crate::term::Term;
 use crate::time::Instant;
 
-/// The highest number of nodes that are asked beside the seeds: nodes that seeds have named, or that have made
-/// themselves known.
+/// The limit on nodes that are asked in addition to the seeds: nodes that other nodes have named, or that have probed
+/// this one.
 const CANDIDATES_MAX: usize = 8;
 
-/// The highest number of nodes that it asks in one interval: the members of its last cluster, the seeds, and the nodes
-/// that are named to it.
+/// The limit on nodes asked in one interval: the members of its last cluster, the seeds, and the candidates.
 const ASKED_MAX: usize = MEMBERS_MAX + SEEDS_MAX + CANDIDATES_MAX;
 
 /// The state of a node outside a cluster.
@@ -26,27 +25,27 @@ const ASKED_MAX: usize = MEMBERS_MAX + SEEDS_MAX + CANDIDATES_MAX;
 pub(super) struct Outside {
     /// The view that it belonged to last, in this process.
     pub(super) last: Option<Arc<View>>,
-    /// The nodes that it asks beside the seeds.
+    /// The nodes that it asks in addition to the seeds.
     candidates: BTreeSet<NodeId>,
     pub(super) attempts: u32,
     pub(super) refusal: Option<Refusal>,
     /// The time to ask again.
     pub(super) asks_at: Instant,
-    /// The nodes that it has asked since it did so last. None is asked twice.
+    /// The nodes asked in the current interval. Each is asked once.
     asked: BTreeSet<NodeId>,
-    /// The nodes that have answered since that they do not belong to a cluster either.
+    /// The nodes that have answered that they do not belong to a cluster either.
     outside: BTreeSet<NodeId>,
-    /// The time after which the answers to its last questions need not be awaited any more.
+    /// The time until which it waits for answers before it founds a cluster.
     pub(super) founds_at: Instant,
     has_waited: bool,
-    /// The nodes that are not to be waited for, by an operator's word.
+    /// The nodes that an operator has reported dead: their answers are not awaited.
     downed: BTreeSet<NodeId>,
-    /// The reason why it belongs to a cluster no more, where its part has stopped.
+    /// The reason why its part of the cluster has stopped, if it has.
     pub(super) stopped: Note,
 }
 
 impl Outside {
-    /// A node that asks from now on.
+    /// The state of a node that begins to ask.
     pub(super) const fn new(last: Option<Arc<View>>, candidates: BTreeSet<NodeId>, now: Instant) -> Self {
         Self {
             last,
@@ -67,7 +66,7 @@ impl Outside {
         if self.has_waited || self.attempts < 2 { self.asks_at } else { self.asks_at.min(self.founds_at) }
     }
 
-    /// Handles an operator's report that this node will not answer.
+    /// Handles an operator's report that `node` is dead.
     pub(super) fn down(&mut self, node: NodeId) {
         self.candidates.remove(&node);
         if self.downed.len() < CANDIDATES_MAX {
@@ -90,7 +89,7 @@ impl Outside {
 }
 
 impl Seniority {
-    /// Asks from now on, as it was commanded to campaign.
+    /// Begins to ask, after the command to campaign.
     pub(super) fn begin_campaign(&mut self, now: Instant) {
         if let Membership::Outside(outside) = &mut self.membership {
             let stopped = core::mem::take(&mut outside.stopped);
@@ -98,7 +97,7 @@ impl Seniority {
         }
     }
 
-    /// Asks, when it is time to; and founds a cluster, if that is left to it.
+    /// Asks the other nodes when it is time, and founds a cluster if [`Self::may_found`] allows it.
     pub(super) fn ask_to_join(&mut self, now: Instant) {
         let (again, waits) = (now.after(self.config.join_interval), self.config.answer_wait);
         let Membership::Outside(outside) = &mut self.membership else { return };
@@ -129,7 +128,7 @@ impl Seniority {
         }
     }
 
-    /// Sends again to a node that was not connected before.
+    /// Asks a newly connected node again.
     pub(super) fn on_connected(&mut self, node: NodeId) {
         let campaigns = self.campaigns();
         let Membership::Outside(outside) = &mut self.membership else { return };
@@ -138,7 +137,7 @@ impl Seniority {
         }
     }
 
-    /// The seeds; and, where this node would found a cluster, the members of its last one.
+    /// The seeds and, on the first seed, the members of its last cluster.
     fn concerned(&self) -> Vec<NodeId> {
         let Membership::Outside(outside) = &self.membership else { return Vec::new() };
         let founds = self.config.seeds.first() == Some(&self.config.me.node);
@@ -147,16 +146,16 @@ impl Seniority {
         self.config.seeds.iter().copied().chain(before).collect()
     }
 
-    /// The others from which it waits for an answer.
+    /// The other nodes whose answers it awaits.
     pub(super) fn awaited(&self) -> BTreeSet<NodeId> {
         let Membership::Outside(outside) = &self.membership else { return BTreeSet::new() };
         let is_awaited = |node: &NodeId| *node != self.config.me.node && !outside.downed.contains(node);
         self.concerned().into_iter().filter(is_awaited).collect()
     }
 
-    /// True if this node may found a cluster: only the first seed does, when the others say that they do not belong to
-    /// one. Nodes that do not answer twice are not waited for; but a node that has belonged to a cluster in this
-    /// process waits for all members of it, for they may go on without it.
+    /// True if this node may found a cluster: only the first seed may, when the others have answered that they do not
+    /// belong to one. It stops waiting for nodes that leave two questions unanswered. But if it has belonged to a
+    /// cluster in this process, it waits for all members of that, because they may go on without it.
     fn may_found(&self) -> bool {
         let Membership::Outside(outside) = &self.membership else { return false };
         let me = self.config.me.node;
@@ -172,7 +171,7 @@ impl Seniority {
         let attributes = Arc::clone(&self.config.attributes);
         let mut view = View::founded_by(self.config.me, self.joining, attributes, FencingToken(0));
         if self.claimed > Term(0) {
-            // Its views are told apart from those that it has made before.
+            // A higher term, so that its views differ from those that it made before.
             view = view.taken_over_by(self.config.me, self.claimed);
         }
         let term = view.version().term;
@@ -203,12 +202,12 @@ impl Seniority {
         }
     }
 
-    /// Handles the message of a coordinator that is looking for this node, which belongs to no cluster.
+    /// Handles a coordinator's probe, while this node belongs to no cluster.
     pub(super) fn on_invitation(&mut self, from: NodeId) {
         let campaigns = self.campaigns();
         let Membership::Outside(outside) = &mut self.membership else { return };
         if campaigns {
-            // It may have had none when it was asked.
+            // The coordinator may have belonged to no cluster when it was asked: ask again.
             if outside.outside.remove(&from) {
                 outside.asked.remove(&from);
             }
@@ -217,7 +216,7 @@ impl Seniority {
         }
     }
 
-    /// Answers a node that asks this one, which belongs to no cluster either.
+    /// Answers a join request, while this node belongs to no cluster either.
     pub(super) fn answer_outside(&mut self, joiner: &Joiner) {
         let answer = JoinAnswer::NotJoined;
         self.send(joiner.identity.node, Body::JoinReply { joining: joiner.joining, answer });

@@ -9,7 +9,7 @@ use crate::membership::{TooFewMembers, View};
 use crate::protocol::{ElectionTrigger, Leader};
 use crate::term::Term;
 
-/// The state of a node, for people and for judges.
+/// The state of a node, for people and for invariant checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The role: `outside`, `member` or `coordinator`.
@@ -20,32 +20,32 @@ pub struct Status {
     pub leader: Option<Leader>,
     /// The members that it suspects itself.
     pub suspects: BTreeSet<NodeId>,
-    /// The members that all their watchers take to be lost, and that will be removed, or stop this part.
+    /// The members that all their watchers suspect, and that will be removed, or stop this part.
     pub lost: BTreeSet<NodeId>,
     /// The first seed, which founds the cluster if there is none.
     pub founder: Option<NodeId>,
     /// Whether the cluster is large enough here to serve a request; see [`Seniority::admit`].
     pub enough_members: Result<(), TooFewMembers>,
-    /// The number of its attempts to join since it campaigns, or since it belonged to a cluster.
+    /// The number of its attempts to join since it began to campaign or left a cluster.
     pub attempts: u32,
-    /// The others from which it waits for an answer, while it belongs to no cluster: the seeds; and, at the node that
-    /// founds a cluster, the members of its last one.
+    /// The nodes whose answers it awaits, while it belongs to no cluster: the seeds and, at the first seed, the members
+    /// of its last cluster.
     pub awaited: BTreeSet<NodeId>,
-    /// True if it has belonged to a cluster in this process, and belongs to none.
+    /// True if it belongs to no cluster, and has belonged to one in this process.
     pub has_left: bool,
-    /// The reason why it belongs to a cluster no more, where its part has stopped.
+    /// The reason why its part of the cluster has stopped, if it has.
     pub stopped: Option<Stopped>,
     /// The reason of its last refusal.
     pub refusal: Option<Refusal>,
     /// True if it wants to belong to the cluster.
     pub campaigning: bool,
-    /// True if it is fit to.
+    /// True if its health check passes.
     pub healthy: bool,
 }
 
 impl Seniority {
-    /// Checks that the cluster is large enough here to serve a request. A part that has lost the others does not know
-    /// at once, so for a time this check still passes.
+    /// Checks that this part of the cluster has enough members to serve a request. The check passes until the node has
+    /// detected a split.
     ///
     /// # Errors
     /// [`TooFewMembers`] if it is not.
@@ -63,7 +63,7 @@ impl Seniority {
         }
     }
 
-    /// The highest term that this node has claimed the lead in, or has heard of in its cluster.
+    /// The highest term in which this node has become coordinator, or that it has heard of in its cluster.
     #[must_use]
     pub fn term(&self) -> Term {
         let heard_of = match &self.membership {
@@ -79,7 +79,7 @@ impl Seniority {
         self.joining
     }
 
-    /// The event that made this node campaign: it takes over where the oldest is not there any more.
+    /// The event that made this node campaign: always silence, because it takes over when the oldest member is lost.
     #[must_use]
     pub const fn trigger(&self) -> ElectionTrigger {
         ElectionTrigger::Silence

@@ -1,4 +1,4 @@
-//! The reasons for which a part of a cluster stops. They decide nothing.
+//! The reason for which a part of a cluster has stopped, for display only.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::id::NodeId;
 use crate::membership::Policy;
 use crate::time::Instant;
 
-/// A part of a cluster that does not go on after a split, and the reason.
+/// A part of a cluster that has stopped after a split, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// The policy that stops it.
@@ -34,11 +34,11 @@ pub enum StoreAnswer {
     NotAsked,
     /// It has not answered in time.
     None,
-    /// It has decided for another part.
+    /// It has chosen another part.
     Against,
 }
 
-/// A reason kept beside a state. Two states that differ only in it are equal.
+/// A reason kept beside a state. It is ignored when states are compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Note(pub(super) Option<Box<Stopped>>);
 
@@ -75,7 +75,7 @@ fn names(nodes: &BTreeSet<NodeId>) -> String {
 }
 
 impl Seniority {
-    /// The reason for which its part has stopped, while it belongs to no cluster since.
+    /// The reason for which its part has stopped, until it belongs to a cluster again.
     #[must_use]
     pub fn stopped(&self) -> Option<&Stopped> {
         match &self.membership {
@@ -84,7 +84,7 @@ impl Seniority {
         }
     }
 
-    /// Leads no more and belongs to the cluster no more, for its part does not go on.
+    /// Stops leading and leaves the cluster, because its part does not go on.
     pub(super) fn stop(&mut self, now: Instant, store: StoreAnswer) {
         let Membership::Member(member) = &self.membership else { return };
         let members: BTreeSet<NodeId> =
@@ -92,7 +92,7 @@ impl Seniority {
         let asked_about = member.decision.as_ref().map(Decision::about);
         let lost = Some(member.watch.lost()).filter(|lost| !lost.is_empty()).or(asked_about);
         let lost = lost.cloned().unwrap_or_default();
-        // A node that has left meanwhile belongs to the part: it has found the same.
+        // A node of this part that has left counts as a member of it: it has stopped for the same reason.
         let part = members.iter().copied().filter(|node| !lost.contains(node)).collect();
         let stopped = Stopped { policy: self.config.policy, part, members, lost, store };
         self.step_down(Reason::Expired);

@@ -1,11 +1,11 @@
-//! The members that are lost, as far as one of them knows: by its own detectors, and by the suspicions of the others.
+//! Detection of lost members: by a member's own detectors, and by the suspicions that the other members report.
 //!
 //! Each member sends heartbeats to some others, its watchers: to all, or to the next few on the ring of ages. A member
-//! is lost when all of its watchers say that they suspect it, except for watchers that are silent themselves. So a
-//! single link that is cut costs no node its membership, and two parts that have lost each other agree on that, each
-//! within itself.
+//! is lost when all of its watchers report that they suspect it, except for watchers that are silent themselves. So a
+//! single cut link does not make a member lost, and within each part of a split cluster all members find the same
+//! members lost.
 //!
-//! Where a watcher is silent, the next one on the ring takes its place: a suspected node is skipped, and still watched,
+//! If a watcher is silent, the next node on the ring takes its place. A suspected node is skipped, but still watched,
 //! so that it can be heard again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -28,13 +28,13 @@ pub(super) struct Watch {
     pub(super) detectors: BTreeMap<NodeId, Detector>,
     /// The nodes that this member suspects itself.
     suspects: BTreeSet<NodeId>,
-    /// The nodes that others suspect, by their last heartbeats, and the time until which that holds unless they repeat
-    /// it.
+    /// For each other member, the nodes that it suspects by its last heartbeat, and the time until which that counts
+    /// unless it is repeated.
     pub(super) told: BTreeMap<NodeId, (BTreeSet<NodeId>, Instant)>,
     lost: BTreeSet<NodeId>,
     /// The time of the last change of the lost members.
     pub(super) since: Instant,
-    /// The time before which no detector has a verdict.
+    /// The time before which no detector can suspect.
     pub(super) check_at: Instant,
     /// True if the last heartbeat named suspects.
     suspected: bool,
@@ -75,8 +75,8 @@ impl Watch {
         &self.suspects
     }
 
-    /// Takes the members of this view. New ones are first heard when they know that they belong to it, so they are
-    /// given this much longer.
+    /// Watches the members of this view. New members send heartbeats only once they have received it, so their
+    /// detectors start `longer` later.
     pub(super) fn follow(&mut self, view: &View, gone: &BTreeSet<NodeId>, longer: Duration, now: Instant) {
         let before: BTreeSet<NodeId> = self.ring.iter().copied().collect();
         let names = view.members().iter().map(|member| member.identity.node);
@@ -102,8 +102,8 @@ impl Watch {
         let withdraws = self.suspects.remove(&from);
         suspects.retain(|node| *node != from && self.ring.contains(node));
         let until = now.after(self.detection.patience(self.interval));
-        // Mostly it repeats its suspects, and in a large cluster to weigh them again with every heartbeat costs too
-        // much.
+        // Usually the suspects are unchanged, and in a large cluster it costs too much to assess them with every
+        // heartbeat.
         let says_the_same = match self.told.get_mut(&from) {
             Some((said, holds_until)) if *said == suspects => {
                 *holds_until = until;
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// Asks the detectors.
+    /// Checks the detectors.
     pub(super) fn check(&mut self, now: Instant) {
         if now < self.check_at {
             return;
@@ -127,13 +127,13 @@ impl Watch {
         let silent = self.detectors.iter().filter(|(_, detector)| detector.suspects(now));
         let silent: BTreeSet<NodeId> = silent.map(|(&node, _)| node).collect();
         self.suspects.extend(silent);
-        // The suspicions of a watched member are replaced by its next ones, or it is silent itself.
+        // The suspicions of a watched member do not time out: its next heartbeat replaces them, or it is silent itself.
         let detectors = &self.detectors;
         self.told.retain(|node, (_, until)| detectors.contains_key(node) || now < *until);
         self.assess(now);
     }
 
-    /// The members that this one sends a heartbeat to: all, while it suspects any, and once more after that.
+    /// The members to which this one sends a heartbeat: all while it suspects any, and once more after that.
     pub(super) fn recipients(&mut self, suspects: bool) -> Vec<NodeId> {
         if core::mem::replace(&mut self.suspected, suspects) || suspects {
             return self.others(1).collect();
@@ -148,7 +148,7 @@ impl Watch {
         self.others(1).take_while(is_far).collect()
     }
 
-    /// The others in their order, onward from this member, or back from it.
+    /// The other members in ring order, onward from this member or back from it.
     fn others(&self, direction: isize) -> impl Iterator<Item = NodeId> {
         self.around(self.me, direction)
     }
@@ -167,7 +167,7 @@ impl Watch {
         told + self.ring.len() + self.detectors.len() + self.suspects.len() + self.lost.len()
     }
 
-    /// True if nothing is to be heard of this node.
+    /// True if this member suspects the node, or the node is lost: its reports are not awaited.
     fn is_silent(&self, node: NodeId, lost: &BTreeSet<NodeId>) -> bool {
         self.suspects.contains(&node) || lost.contains(&node)
     }
@@ -215,7 +215,8 @@ impl Watch {
         self.told.get(&watcher).is_some_and(|(suspects, _)| suspects.contains(&node))
     }
 
-    /// Watches the nodes before this member on the ring, as many as are not silent, and the silent ones between.
+    /// Watches the nodes before this member on the ring: `neighbours` nodes that are not silent, and the silent ones
+    /// between.
     fn watch_neighbours(&mut self, now: Instant) {
         let mut left = self.neighbours;
         let mut watched = BTreeSet::new();
