@@ -1,8 +1,7 @@
-//! An arbitrary nomination, which a confirmation must survive.
+//! A nomination of random nodes, under which a confirmation must stay safe.
 //!
-//! Each node names a random node, or none, and another one after a while, without a message to the others.
-//! The confirmation must be as safe with it as with any other nomination, since a nomination can only say
-//! which node campaigns.
+//! Each node names a random node or none, and after a while another one, without messages to its peers. A nomination
+//! only decides which node campaigns, so the confirmation must be as safe with this one as with any other.
 
 use std::collections::VecDeque;
 
@@ -15,7 +14,7 @@ use primacy_core::{
 #[derive(Clone, Debug)]
 pub struct ArbitraryNominator {
     voters: Vec<NodeId>,
-    /// The longest time for which it names the same node.
+    /// The longest time for which the machine names the same node.
     lasts: Duration,
     changes_at: Instant,
     rng: Rng,
@@ -33,7 +32,7 @@ impl ArbitraryNominator {
         Self { voters, lasts, changes_at: now, rng: Rng::new(seed), outputs: VecDeque::new() }
     }
 
-    /// Draws a nominee. Its incarnation and term do not matter to a nomination.
+    /// Draws a nominee. A nomination ignores its incarnation and term.
     fn nominee(&mut self) -> Option<Leader> {
         let incarnation = Incarnation { count: 0, nonce: 0 };
         let place = usize::try_from(self.rng.up_to(self.voters.len() as u64)).unwrap_or(usize::MAX);

@@ -52,8 +52,8 @@ impl fmt::Display for Moment {
 
 /// A clock that may run fast or slow, stand still, or jump.
 ///
-/// It is a straight line from the moment when it was last changed: cheap to read, and exact to read backwards,
-/// which is how the world knows at which moment a node's deadline comes or its belief ends.
+/// Its reading is linear from the last change on: cheap to compute, and exactly invertible. So the world can compute
+/// when a node's deadline is due and when its leadership expires.
 #[derive(Clone, Debug)]
 pub struct Clock {
     changed_at: Moment,
@@ -62,7 +62,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows `reading` when the world begins, and runs true.
+    /// A clock that shows `reading` when the world begins, and runs at the true rate.
     #[must_use]
     pub const fn new(reading: Instant) -> Self {
         Self { changed_at: Moment(0), reading: reading.as_nanos(), rate: PPM }
@@ -72,13 +72,13 @@ impl Clock {
     #[must_use]
     pub fn read(&self, moment: Moment) -> Instant {
         let passed = moment.0.saturating_sub(self.changed_at.0);
-        // Computed in parts, because a division of 128 bits is the slowest operation in the world.
+        // Divided in two parts, because a 128-bit division is the slowest operation in the simulator.
         let (millions, rest) = (passed / PPM, passed % PPM);
         let shown = millions.saturating_mul(self.rate).saturating_add(rest * self.rate / PPM);
         Instant::from_nanos(self.reading.saturating_add(shown))
     }
 
-    /// Returns the first moment at which it shows `instant` or more, if its rate does not change.
+    /// Returns the first moment at which the clock shows `instant` or more, if its rate does not change.
     #[must_use]
     pub fn when(&self, instant: Instant) -> Moment {
         if instant.as_nanos() <= self.reading {
@@ -93,8 +93,7 @@ impl Clock {
         Moment(self.changed_at.0.saturating_add(passed))
     }
 
-    /// Sets the rate from `now` on, in parts per million faster or slower than true; it does not go
-    /// backwards.
+    /// Sets the rate from `now` on, in parts per million faster or slower than true time. The rate is never negative.
     pub fn set_rate(&mut self, now: Moment, ppm: i32) {
         self.reading = self.read(now).as_nanos();
         self.changed_at = now;
@@ -108,7 +107,7 @@ impl Clock {
         self.rate == 0
     }
 
-    /// Stops it, as in a machine that was frozen whole.
+    /// Stops the clock, as when a whole machine is frozen.
     pub fn freeze(&mut self, now: Moment) {
         self.reading = self.read(now).as_nanos();
         self.changed_at = now;

@@ -1,23 +1,23 @@
-//! Counters of a run: how often each fault struck, and how often each branch that matters was taken.
+//! Counters of a run: how often each fault took effect, and how often each relevant branch was taken.
 //!
-//! A search that never met a fault says nothing about it. So each election lists the names that a search of
-//! many seeds must have met ([`Algorithm::must_meet`](crate::algorithm::Algorithm::must_meet)), and a search fails if one of these counters has
-//! stayed at zero. A name that is misspelt anywhere stays at zero too.
+//! A search that never met a fault proves nothing about it. So each election lists the counters that a search of many
+//! seeds must have incremented ([`Algorithm::must_meet`](crate::algorithm::Algorithm::must_meet)), and the search
+//! fails if one of them is zero. So is a counter whose name is misspelt.
 //!
-//! A fault is counted where it takes effect and not where it is drawn: a cut link, with each packet that it
-//! drops; a full disk, when something is written to it.
+//! A fault is counted where it takes effect, not where it is drawn: a cut link, with each packet that it drops; a
+//! full disk, with each failed write.
 
 use core::fmt;
 use std::collections::BTreeMap;
 
-/// The number of times that each name was met.
+/// The count of each name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     met: BTreeMap<&'static str, u64>,
 }
 
 impl Counters {
-    /// Counts one more.
+    /// Increments a counter.
     pub fn count(&mut self, what: &'static str) {
         *self.met.entry(what).or_default() += 1;
     }
@@ -40,19 +40,19 @@ impl Counters {
         self.met.iter().map(|(&what, &count)| (what, count))
     }
 
-    /// Returns the names of this list that were never met.
+    /// Returns the names of this list whose count is zero.
     #[must_use]
     pub fn missing(&self, must: &[&'static str]) -> Vec<&'static str> {
         must.iter().copied().filter(|what| self.of(what) == 0).collect()
     }
 }
 
-/// The number of messages that have left their hosts: those of machines and of guardians, and the store's
-/// answers. A message that is lost on its way has left; one without a connection has not. A guardian's notice
-/// of a death does not count, nor does a store's notice of a change.
+/// The number of messages sent over the network: those of machines and of guardians, and the store's answers. A
+/// message that is lost on its way counts; one without a connection does not. A guardian's death notice and a store's
+/// notification of a change do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// All of them.
+    /// The number of all messages.
     pub all: u64,
     /// The number of messages that are not routine; see
     /// [`Algorithm::is_routine`](crate::algorithm::Algorithm::is_routine).

@@ -6,12 +6,12 @@ use primacy_core::Duration;
 
 use crate::process_slot::ProcessSlot;
 
-/// The outcome of a write that a crash meets.
+/// The outcome of a write that is under way when the process crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetByCrash {
     /// The write is lost.
     Lost,
-    /// The write is found afterwards, although the process never learned that it was done.
+    /// The write is on the disk, although the process never learned that it was done.
     Kept,
 }
 
@@ -31,19 +31,19 @@ pub struct PeerDisk {
 pub struct Disk<D> {
     /// Its number among the disks that the node has had, from 1 on.
     pub number: usize,
-    /// The random number that was made with the state directory, by which a wiped disk is noticed.
+    /// The random number of the state directory, by which peers notice a wiped disk.
     pub id: u64,
     /// The number of processes that have started from it.
     pub starts: u64,
     /// The accumulated contents of all writes.
     pub contents: Option<D>,
-    /// The contents before the last write, where a write replaces all of them.
+    /// The contents before the last write, if each write replaces all contents.
     pub before: Option<D>,
     /// The number of writes.
     pub writes: u64,
-    /// The disks of the other nodes, as this node knows them.
+    /// This node's records of the other nodes' disks.
     pub peers: BTreeMap<ProcessSlot, PeerDisk>,
-    /// The time that a write takes until it would survive a power cut.
+    /// The time until a write is durable.
     pub latency: Duration,
     /// True if every write fails, as on a full disk.
     pub failing: bool,

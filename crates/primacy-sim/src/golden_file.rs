@@ -1,16 +1,16 @@
 //! Golden files: a script of commands, with the output below them.
 //!
-//! A file is a sequence of blocks. A block is commands and comments, a line `---`, and the output of these
-//! commands up to an empty line. The first word of a line is the command; `#` begins a comment. The name of
-//! the file says what it shows, and its folder names its election. With `UPDATE_GOLDENFILES=1` in the
-//! environment of the tests the outputs are written anew; read the difference before you keep it.
+//! A file is a sequence of blocks. A block consists of commands and comments, a line `---`, and the output of these
+//! commands up to an empty line. The first word of a line is the command; `#` begins a comment. The file's name
+//! states its subject, and its folder the election. With `UPDATE_GOLDENFILES=1` in the environment the tests rewrite
+//! the outputs; review the difference before you keep it.
 
 use core::fmt::Write as _;
 
 /// The line between commands and output.
 const SEPARATOR: &str = "---";
 
-/// The number of lines shown before a failure.
+/// The number of output lines shown with a failure.
 const SHOWN_BEFORE_FAILURE: usize = 20;
 
 /// The interpreter of the commands of one file.
@@ -18,20 +18,20 @@ pub trait ScriptHandler {
     /// Carries out one command.
     ///
     /// # Errors
-    /// If it cannot be carried out, or an expectation is not met.
+    /// If the command cannot be carried out, or an expectation fails.
     fn command(&mut self, words: &[&str]) -> Result<(), String>;
 
-    /// Returns the lines since the last call.
+    /// Returns the output since the last call.
     fn output(&mut self) -> Vec<String>;
 
-    /// Ends the file.
+    /// Checks the state at the end of the file.
     ///
     /// # Errors
-    /// If something is left that must not be left at the end.
+    /// If an expectation is still open.
     fn end(&mut self) -> Result<(), String>;
 }
 
-/// Carries out a file, and returns it with the outputs as they are now.
+/// Carries out the commands of a file, and returns the file with the present outputs.
 ///
 /// # Errors
 /// The line of the command that failed, and why.
@@ -68,14 +68,14 @@ pub fn replay(text: &str, handler: &mut dyn ScriptHandler) -> Result<String, Str
     Ok(told)
 }
 
-/// Returns the last lines before a failure, to find its cause.
+/// Returns the last output lines before a failure.
 fn so_far(handler: &mut dyn ScriptHandler) -> String {
     let lines = handler.output();
     let last = lines.iter().skip(lines.len().saturating_sub(SHOWN_BEFORE_FAILURE));
     last.map(|line| format!("\n{line}")).collect()
 }
 
-/// Returns the first difference of two files, with its surroundings; `None` if they are the same.
+/// Returns the first difference of two files, with its context; `None` if they are equal.
 #[must_use]
 pub fn difference(expected: &str, found: &str) -> Option<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());

@@ -1,4 +1,5 @@
-//! Elections as their sources state them, to watch them fail: the origins of the elections of `primacy-core`.
+//! Elections exactly as their sources state them, kept to demonstrate their faults: the origins of the elections of
+//! `primacy-core`.
 
 pub mod blazingmq_naive;
 pub mod emergent;

@@ -1,9 +1,9 @@
-//! Leadership intervals: the beliefs of processes that they lead, each with its beginning and end in true time,
-//! by which invariants are judged.
+//! Leadership intervals: the time for which a process believes that it leads, with beginning and end in true time.
+//! The invariants check them.
 //!
 //! An interval is in force while its work may still run: from `Elected` until the work has drained, or until
-//! `valid_until` on the leader's own clock. The work of a deposed node does not end at that moment; it is
-//! given the time to drain. So this is stricter than the node's own view.
+//! `valid_until` on the leader's own clock. The work of a deposed node may go on until it has drained. So an interval
+//! can be longer than the node's own belief.
 
 use primacy_core::{Event, Identity, Instant, Mandate, Reason, Term};
 
@@ -20,7 +20,7 @@ pub enum LeadershipStage {
     Deposed,
 }
 
-/// One leadership of one process, as that process sees it.
+/// One leadership of one process, from that process's view.
 #[derive(Clone, Debug)]
 pub struct LeadershipInterval {
     /// The process.
@@ -29,19 +29,18 @@ pub struct LeadershipInterval {
     pub term: Term,
     /// The mandate.
     pub mandate: Mandate,
-    /// The number of this leadership in the world, counted from 1; the order of leaderships that have no
-    /// token.
+    /// The number of this leadership in the world, counted from 1; it orders leaderships without tokens.
     pub ordinal: u64,
-    /// Its end on its own clock.
+    /// Its end on the clock of the process.
     pub valid_until: Instant,
     /// Its stage.
     pub stage: LeadershipStage,
     by_clock: Moment,
-    /// The work has ended, or will have ended, by then.
+    /// The moment by which the work has ended or will have ended.
     work_until: Moment,
 }
 
-/// All the intervals that may still be in force.
+/// All intervals that may still be in force.
 #[derive(Clone, Debug, Default)]
 pub struct LeadershipIntervals {
     open: Vec<LeadershipInterval>,
@@ -50,7 +49,7 @@ pub struct LeadershipIntervals {
 }
 
 impl LeadershipInterval {
-    /// Returns the moment at which it ends, if nothing happens.
+    /// Returns the moment at which the interval ends, if nothing happens before.
     #[must_use]
     pub fn until(&self) -> Moment {
         self.by_clock.min(self.work_until)
@@ -75,11 +74,11 @@ impl LeadershipIntervals {
         self.open.iter().find(|interval| interval.who == who && interval.stage != LeadershipStage::Deposed)
     }
 
-    /// Records an event that a machine reports to its application. `drained_by` is the time by which the work
-    /// that this event ends will have ended.
+    /// Records an event that a machine reports to its application. `drained_by` is the time by which work that this
+    /// event ends will have drained.
     ///
     /// # Errors
-    /// If the order of the machine's events breaks the contract.
+    /// If the sequence of the machine's events breaks the contract.
     pub fn told(
         &mut self,
         now: Moment,
@@ -166,8 +165,8 @@ impl LeadershipIntervals {
             .find(|interval| interval.who == who && interval.stage != LeadershipStage::Deposed)
     }
 
-    /// Records that the work of this process's current leadership has ended; the work of an earlier
-    /// leadership, from which it was deposed, has not.
+    /// Records that the work of this process's current leadership has ended; the work of a leadership from which it
+    /// was deposed may go on.
     pub fn drained(&mut self, now: Moment, who: Identity) {
         if let Some(interval) = self.open_of(who) {
             interval.work_until = interval.work_until.min(now);

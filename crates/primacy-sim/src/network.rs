@@ -1,7 +1,7 @@
 //! The network between hosts: delays, losses, cuts and connections.
 //!
-//! Hosts are numbered; the store's is [`STORE`]. Every fault is of one direction, so that a link can be half
-//! dead, which is the shape that elections fail on most.
+//! Hosts are numbered; the store's host is [`STORE`]. Every fault affects one direction, so that a link can fail in
+//! one direction only, which elections handle worst.
 
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, NodeId};
@@ -15,31 +15,31 @@ pub struct Host(pub usize);
 /// The host of the store.
 pub const STORE: Host = Host(0);
 
-/// The probability of faults of a packet, in parts per million, and their size.
+/// The probabilities of packet faults, in parts per million, and the maximum delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chance {
     /// The probability that it is lost.
     pub lost: u32,
-    /// The probability that it comes twice.
+    /// The probability that it arrives twice.
     pub doubled: u32,
-    /// The probability that it comes late, and so out of order.
+    /// The probability that it arrives late, and so out of order.
     pub delayed: u32,
     /// The maximum delay of late packets.
     pub delay_max: Duration,
 }
 
-/// A fault of the next packets that match a rule.
+/// A fault of the packets that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketFault {
     /// They are lost.
     Drop,
-    /// They come twice.
+    /// They arrive twice.
     Double,
-    /// They come this much later.
+    /// They arrive this much later.
     Delay(Duration),
 }
 
-/// A fault that is aimed at some packets.
+/// A fault for packets that match.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The sending host, or any.
@@ -57,15 +57,15 @@ pub struct Rule {
 /// The fate of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// The delays after which it arrives, once or twice or not at all.
+    /// The delays after which it arrives: one, two or none.
     pub arrivals: [Option<Duration>; 2],
-    /// Its remarkable property, if any.
+    /// The deviation from normal delivery, if any.
     pub remark: Option<Remark>,
-    /// True if a rule was made for it, so that chance has nothing to do with it.
+    /// True if a rule decided its fate, rather than chance.
     pub aimed: bool,
 }
 
-/// A remarkable property of a packet's fate.
+/// A deviation from normal delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remark {
     /// The link is cut.
@@ -74,14 +74,14 @@ pub enum Remark {
     Unconnected,
     /// It was lost.
     Lost,
-    /// It comes twice.
+    /// It arrives twice.
     Doubled,
-    /// It comes this much later.
+    /// It arrives this much later.
     Late(Duration),
 }
 
 impl Remark {
-    /// The name under which it is counted where a rule was made for it; cuts and connections need none.
+    /// The name of its counter if a rule decided; cuts and missing connections have none.
     #[must_use]
     pub const fn aimed_name(&self) -> Option<&'static str> {
         match self {
@@ -92,7 +92,7 @@ impl Remark {
         }
     }
 
-    /// The name under which it is counted.
+    /// The name of its counter.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ struct DirectedLink {
     cut: bool,
 }
 
-/// The numbers of two processes that are connected, in the order of their hosts.
+/// The numbers of two connected processes, in the order of their hosts.
 pub type Lives = (u64, u64);
 
 /// All the links.
@@ -122,7 +122,7 @@ pub struct Network {
     links: Vec<DirectedLink>,
     connections: Vec<Option<Lives>>,
     rules: Vec<Rule>,
-    /// The probability of faults of every packet.
+    /// The probabilities of packet faults.
     pub chance: Chance,
     shape: Option<Shape>,
 }
@@ -150,7 +150,7 @@ impl Network {
         if a.0 < b.0 { self.place(a, b) } else { self.place(b, a) }
     }
 
-    /// The delay of a packet.
+    /// Returns the delay of a packet.
     #[must_use]
     pub fn delay(&self, from: Host, to: Host) -> Duration {
         self.links[self.place(from, to)].delay
@@ -173,43 +173,43 @@ impl Network {
         self.links[self.place(from, to)].cut
     }
 
-    /// Cuts or mends the link in this direction.
+    /// Cuts or restores the link in this direction.
     pub fn set_cut(&mut self, from: Host, to: Host, cut: bool) {
         let place = self.place(from, to);
         self.links[place].cut = cut;
         self.shape = None;
     }
 
-    /// The shape of the partition that all cuts between nodes form, if it is one that matters.
+    /// Returns the shape of the partition that all cuts between nodes form, if it is one of the three.
     #[must_use]
     pub const fn shape(&self) -> Option<Shape> {
         self.shape
     }
 
-    /// Records the shape that all cuts between nodes form, until another link is cut or mended.
+    /// Sets the shape that all cuts between nodes form, until another link is cut or restored.
     pub const fn set_shape(&mut self, shape: Option<Shape>) {
         self.shape = shape;
     }
 
-    /// Mends every cut and forgets every rule; faults by chance go on.
+    /// Restores every link and removes every rule; random faults go on.
     pub fn heal(&mut self) {
         self.links.iter_mut().for_each(|link| link.cut = false);
         self.rules.clear();
         self.shape = None;
     }
 
-    /// Aims a fault.
+    /// Adds a rule.
     pub fn add_rule(&mut self, rule: Rule) {
         self.rules.push(rule);
     }
 
-    /// The processes that are connected.
+    /// Returns the connected processes of two hosts.
     #[must_use]
     pub fn connection(&self, a: Host, b: Host) -> Option<Lives> {
         self.connections[self.pair(a, b)]
     }
 
-    /// Connects these processes from now on, or none.
+    /// Sets the connected processes of two hosts, or none.
     pub fn set_connection(&mut self, a: Host, b: Host, lives: Option<Lives>) {
         let pair = self.pair(a, b);
         self.connections[pair] = lives;
@@ -298,32 +298,32 @@ impl Fate {
     }
 }
 
-/// The part of a node's handshake that decides whether the two may talk.
+/// The part of a node's handshake that decides whether two nodes accept each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The voters that its configuration names.
     pub voters: Vec<NodeId>,
-    /// The promises of its election, and all else that must be the same on both sides.
+    /// The settings that must be equal on both sides, such as those on which the election's safety rests.
     pub terms_of_use: String,
-    /// The id of its disk.
+    /// The id of the node's disk.
     pub disk: u64,
 }
 
-/// The reason why two nodes do not talk.
+/// The reason why two nodes refuse each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeRefusal {
-    /// Their configurations name other voters.
+    /// Their configurations list different voters.
     Voters,
-    /// Their elections promise different things.
+    /// Their settings differ.
     TermsOfUse,
-    /// The other's disk is not the one that was known.
+    /// The peer's disk is not the one that was known.
     Disk,
 }
 
-/// Checks that `own` may talk with `other`, whose disk was known by the id `known`.
+/// Checks that `own` accepts `other`, whose disk was known by the id `known`.
 ///
 /// # Errors
-/// [`HandshakeRefusal`], with what differs.
+/// [`HandshakeRefusal`], with the difference.
 pub fn shake_hands(own: &Hello, other: &Hello, known: Option<u64>) -> Result<(), HandshakeRefusal> {
     if own.voters != other.voters {
         return Err(HandshakeRefusal::Voters);

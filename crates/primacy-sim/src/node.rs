@@ -15,50 +15,50 @@ use crate::disk::{Disk, MetByCrash};
 pub struct Node<A: Algorithm> {
     /// Its name.
     pub name: NodeId,
-    /// Its settings; a running process keeps those that it was started with.
+    /// Its settings; a running process keeps those with which it was started.
     pub settings: A::Settings,
     /// The voters that its configuration names.
     pub voters: BTreeSet<NodeId>,
     /// Its disk.
     pub disk: Disk<A::Kept>,
-    /// The disks that it has had before.
+    /// Its former disks.
     pub shelf: Vec<Disk<A::Kept>>,
-    /// Its clock, which is the host's: it goes on while the process is down.
+    /// The clock of its host, which goes on while the process is down.
     pub clock: Clock,
-    /// True if its process is told to campaign as soon as it starts.
+    /// True if its process campaigns as soon as it starts.
     pub campaigns: bool,
-    /// The mandate of its latest leadership, and its number in the world: its work writes with these, also
-    /// when it does not lead any more.
+    /// The mandate of its latest leadership, and the number of that leadership in the world. Its work writes with
+    /// these, even after the leadership.
     pub mandate: Option<(Mandate, u64)>,
-    /// The leader that it has named.
+    /// The leader that it last named.
     pub leader: Option<Leader>,
-    /// True if its work does not end when it is told to drain.
+    /// True if its work does not end when told to drain.
     pub busy: bool,
     /// True if its guardian is alive.
     pub guarded: bool,
-    /// Set if it crashes when it next begins a write.
+    /// The fate of the write at which it will crash: the next one.
     pub crash_at_write: Option<MetByCrash>,
 }
 
 /// A process.
 #[derive(Debug)]
 pub struct Process<A: Algorithm> {
-    /// Its identity to others.
+    /// Its identity.
     pub me: Identity,
-    /// Its number in the world: no two processes of a run have the same number.
+    /// Its number in the world, which no other process of the run has.
     pub life: u64,
     /// Its machine.
     pub machine: A::Machine,
-    /// The inputs that it has not taken yet.
+    /// The inputs that it has not handled yet.
     pub inbox: VecDeque<Input<A::Message>>,
-    /// True if it takes pending inputs, and its deadline waits.
+    /// True if it is handling pending inputs, which come before its deadline.
     pub taking: bool,
-    /// The write that is under way. No input is taken and no later effect is begun until it is done.
+    /// The write under way. No input is handled and no later effect begins until it is done.
     pub writing: Option<A::Durable>,
-    /// True if it was stopped, and takes nothing.
+    /// True if it is paused, and handles no input.
     pub paused: bool,
-    /// Its view when that was last checked.
+    /// Its view of the members when last checked.
     pub view: Option<Arc<View>>,
-    /// The moment at which it is to be woken for its deadline.
+    /// The moment of its next wake-up for its deadline.
     pub wake_at: Option<Moment>,
 }

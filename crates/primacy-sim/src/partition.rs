@@ -1,19 +1,19 @@
-//! The three shapes of partitions in which elections get stuck (OmniPaxos, EuroSys 2023, section 2): nodes
-//! differ in the nodes that they reach.
+//! The three shapes of partitions in which elections get stuck (OmniPaxos, EuroSys 2023, section 2): each node
+//! reaches different nodes.
 
-/// A shape, from the view of the leader at the time when the links fail.
+/// A shape, relative to the leader at the time when the links fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One node alone reaches a majority. It is not the leader, and still hears it.
+    /// Only one node reaches a majority. It is not the leader, and still hears the leader.
     QuorumLoss,
-    /// One node alone reaches a majority, and the leader reaches no node.
+    /// Only one node reaches a majority, and the leader reaches no node.
     ConstrainedElection,
-    /// Each node reaches its neighbours only, and some do not hear the leader.
+    /// Each node reaches only its neighbours, and some nodes do not hear the leader.
     Chained,
 }
 
 impl Shape {
-    /// Returns the shape of these links for this leader; `None` if they have none of the three.
+    /// Returns the shape of these links for this leader; `None` if it is none of the three.
     #[must_use]
     pub fn of(nodes: usize, leader: usize, linked: impl Fn(usize, usize) -> bool) -> Option<Self> {
         let links = |a: usize| (0..nodes).filter(|&b| b != a && linked(a, b)).count();
@@ -26,7 +26,7 @@ impl Shape {
         }
     }
 
-    /// The name under which a packet is counted that this shape drops.
+    /// The name of the counter of packets that this shape drops.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Shape {
     }
 }
 
-/// True if all can be reached from one another, no node has more than two neighbours, and two have only one.
+/// True if the links form a chain: all nodes are connected, none has more than two neighbours, and two have only one.
 fn is_chain(nodes: usize, linked: &impl Fn(usize, usize) -> bool) -> bool {
     let neighbours = |a: usize| (0..nodes).filter(move |&b| b != a && linked(a, b));
     let Some(end) = (0..nodes).find(|&a| neighbours(a).count() == 1) else { return false };

@@ -1,5 +1,5 @@
-//! [`ProcessSlot`]: the number of a place where a process runs.
+//! [`ProcessSlot`]: the number of a simulated process.
 
-/// The number of a place where a process runs: a node, or the guardian of one.
+/// The number of a simulated process: a node's, or its guardian's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessSlot(pub usize);

@@ -1,4 +1,4 @@
-//! The one queue of all future events, in order; events of one moment happen in the order in which they were
+//! The queue of all future events, ordered by moment; events of one moment happen in the order in which they were
 //! planned.
 
 use core::cmp::Reverse;
@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use crate::clock::Moment;
 
-/// The queue. Events stay in their places; only their moments, order and places are moved about.
+/// The queue. Events stay in place; only their moments, order and indexes are moved.
 #[derive(Debug)]
 pub struct Queue<T> {
     heap: BinaryHeap<Reverse<(Moment, u64, usize)>>,

@@ -1,4 +1,4 @@
-//! A replay of a script, or of all commands of a seed: the events as data, and the outcome.
+//! A replay of a script, or of the world of a seed: its events as data, and the outcome.
 
 use core::fmt;
 
@@ -25,21 +25,21 @@ pub struct Replayed {
 /// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All promises were kept; and every violation that a script expects happened.
+    /// No invariant was broken, and every expected violation happened.
     Good,
-    /// The replay differs from the script: the difference, or the command that cannot be carried out.
+    /// The replay differs from the script: the difference, or the command that could not be carried out.
     Otherwise(String),
-    /// An unexpected violation, a panic of a machine, or an alarm: which, and how.
+    /// An unexpected violation, a machine's panic, or an alarm, with its description.
     Broken(String),
 }
 
 /// Replays a script.
 ///
-/// `election` is the name of its folder, `name` the title of the picture. The entries of these levels are
-/// recorded; if none are given, those that the script shows, and the scene around them.
+/// `election` is the name of its folder, `name` the title of the picture. The entries of these levels are recorded;
+/// if none are given, those of the levels that the script shows, and the scene.
 ///
 /// # Errors
-/// If there is no such election.
+/// If there is no election of this name.
 pub fn script(election: &str, name: &str, text: &str, levels: Option<Levels>) -> Result<Replayed, String> {
     let mut handler = open(election)?;
     handler.record(levels);
@@ -61,12 +61,12 @@ pub struct Drawn {
     pub election: Election,
     /// The seed.
     pub seed: u64,
-    /// The assumption of the election that does not hold in it.
+    /// The assumption of the election that the world violates.
     pub beyond: Option<Beyond>,
 }
 
 impl Drawn {
-    /// Replays all its commands, and records the entries of these levels.
+    /// Replays all commands of the world, and records the entries of these levels.
     #[must_use]
     pub fn replay(self, levels: Levels) -> Replayed {
         let mut trace = Trace::keeping(&[]);
@@ -74,7 +74,8 @@ impl Drawn {
         self.replayed(self.election.run_beyond(self.seed, self.beyond, trace), "")
     }
 
-    /// Shortens its script, replays that, and records the entries of these levels; `None` if it is good.
+    /// Shortens the world's script, replays it, and records the entries of these levels; `None` if the world does not
+    /// fail.
     #[must_use]
     pub fn replay_shorter(self, levels: Levels) -> Option<Replayed> {
         let (commands, _) = self.shorter()?;
@@ -83,13 +84,13 @@ impl Drawn {
         Some(self.replayed(self.election.run_again(&commands, trace), ", made shorter"))
     }
 
-    /// Returns a shorter script that fails in the same way, with its outputs; `None` if the world is good.
+    /// Returns a shorter script that fails in the same way, with its outputs; `None` if the world does not fail.
     #[must_use]
     pub fn shorter_script(self) -> Option<String> {
         self.shorter().map(|(commands, failure)| self.script(&commands, Some(failure), ", made shorter"))
     }
 
-    /// Returns the shorter commands, and its failure.
+    /// Returns the shorter commands, and the failure.
     fn shorter(self) -> Option<(Vec<String>, &'static str)> {
         let run = self.election.run_beyond(self.seed, self.beyond, Trace::keeping(&[]));
         let failure = run.verdict.failure()?;
@@ -104,7 +105,7 @@ impl Drawn {
         Replayed { entries: run.trace.take_recorded(), frame, script, end }
     }
 
-    /// The commands as a script, with its outputs.
+    /// Returns the commands as a script, with its outputs.
     fn script(self, commands: &[String], failure: Option<&str>, changed: &str) -> String {
         let script = shrink::script(commands, failure, &format!("{self}{changed}"));
         let told = open(self.election.name()).and_then(|mut handler| replay(&script, handler.as_mut()));
@@ -120,7 +121,7 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// Returns the comment with which a script opens, which says why it matters.
+/// Returns the comment at the beginning of a script, which states its purpose.
 fn opening(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix('#'));
     lines.map(str::trim).collect::<Vec<&str>>().join(" ")

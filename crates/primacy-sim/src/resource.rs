@@ -13,11 +13,10 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Takes a write with its leader's mandate. An advisory mandate has no token to check, and so is
-    /// admitted.
+    /// Makes a write with its leader's mandate. An advisory mandate has no token to check, and so is admitted.
     ///
     /// # Errors
-    /// [`FenceError`] if a later leader has been here.
+    /// [`FenceError`] if the token of a later leader was seen.
     pub fn write(&mut self, mandate: Mandate) -> Result<(), FenceError> {
         let answer = match mandate {
             Mandate::Fenced(token) => self.fence.admit(token),

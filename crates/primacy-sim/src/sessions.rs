@@ -1,4 +1,4 @@
-//! A linearizable queue of entries that go with their sessions, as a store keeps it by its own clock.
+//! A linearizable queue whose entries end with their sessions, with expiry by the store's own clock.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::store::{Mishap, Mood};
 pub struct SessionStore {
     sessions: BTreeMap<SessionId, LiveSession>,
     queue: Vec<QueuedEntry>,
-    /// Counts sessions and entries.
+    /// The number of sessions and entries so far.
     count: u64,
-    /// The delay of the store in ending an expired session.
+    /// The delay with which the store ends an expired session.
     pub lateness: Duration,
-    /// The timeout that it gives, in place of the requested one.
+    /// The timeout that it grants, in place of the requested one.
     pub timeout: Option<Duration>,
 }
 
@@ -40,20 +40,20 @@ struct QueuedEntry {
 pub struct SessionServed {
     /// The reply, unless it was lost.
     pub reply: Option<Message>,
-    /// The processes to be notified.
+    /// The processes to notify.
     pub notice: ChangeNotice,
     /// The released leadership.
     pub released: Option<FencingToken>,
-    /// The name under which it is counted, if it matters.
+    /// The name of the counter to increment, if any.
     pub met: Option<&'static str>,
-    /// The moment at which the queue must be checked again, because a session may have expired.
+    /// The moment at which the queue must be checked for expired sessions.
     pub look_at: Option<Moment>,
 }
 
-/// The processes that are notified of a change.
+/// The processes to notify of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeNotice {
-    /// The processes whose own entry was changed, or the one before theirs.
+    /// The processes whose own entry was changed, or the entry before it.
     pub to: Vec<Identity>,
     /// True if all processes without an entry are notified too.
     pub to_onlookers: bool,
@@ -96,19 +96,19 @@ impl SessionStore {
         if entries.is_empty() { "nobody".to_owned() } else { entries.join("; ") }
     }
 
-    /// Takes the first entry out, as an operator does.
+    /// Removes the first entry, as an operator does.
     pub fn remove_first(&mut self) -> ChangeNotice {
         if self.queue.is_empty() { ChangeNotice::default() } else { self.remove(|place, _| place == 0) }
     }
 
-    /// Ends the session of this process at once, which no store may do.
+    /// Ends the session of this process at once, which a correct store never does.
     pub fn end_session_of(&mut self, who: Identity) -> ChangeNotice {
         let session =
             self.queue.iter().find(|it| it.entry.holder.identity == who).map(|it| it.session.clone());
         session.map(|session| self.end(&session)).unwrap_or_default()
     }
 
-    /// Asks the first to resign.
+    /// Asks the first process in the queue to resign.
     pub fn ask_to_resign(&mut self) -> ChangeNotice {
         let Some(first) = self.queue.first_mut() else { return ChangeNotice::default() };
         first.asked_to_resign = true;
@@ -133,8 +133,8 @@ impl SessionStore {
         self.remove(|_, it| it.session == *session)
     }
 
-    /// Removes these entries; their owners are notified, and also the process behind each removed one, and
-    /// all observers if it was the first.
+    /// Removes these entries. Their owners are notified, the process behind each removed entry, and all observers if
+    /// the first entry was removed.
     fn remove(&mut self, is_out: impl Fn(usize, &QueuedEntry) -> bool) -> ChangeNotice {
         let mut notice = ChangeNotice::default();
         let mut stay = Vec::new();
@@ -289,7 +289,7 @@ impl SessionStore {
     }
 }
 
-/// Returns the reply that carries only this failure; `None` for a message that is no request.
+/// Returns the reply that carries this failure; `None` if the message is no request.
 pub(crate) fn refusal(message: &Message, failure: RequestFailure) -> Option<Message> {
     let id = |request: &RequestId| *request;
     Some(match message {

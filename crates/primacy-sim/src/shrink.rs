@@ -1,9 +1,8 @@
-//! A shorter script that fails in the same way: with fewer faults, fewer nodes and rounder numbers. The same
-//! invariant breaks first; or a machine panics, or raises an alarm, and no invariant is broken.
+//! Shortening of a failing script: fewer faults, fewer nodes and rounder numbers, with the same failure. The same
+//! invariant breaks first; or a machine panics, or raises an alarm without a broken invariant.
 //!
-//! A script is shortened by leaving something out and replaying the rest. Preconditions of the promise must
-//! stay: the bound on drift, and where the promise is about the time after the healing, the healing and all
-//! timers.
+//! A script is shortened by omitting something and replaying the rest. Preconditions of an invariant must stay: the
+//! bound on drift, and for an invariant about the time after the healing, the healing and all timers.
 
 use primacy_core::Duration;
 
@@ -14,10 +13,10 @@ use crate::trace::Trace;
 /// The maximum number of replayed scripts.
 const TRIES_MAX: usize = 5_000;
 
-/// Runs a script, as far as it can be carried out.
+/// A function that runs a script, as far as its commands can be carried out.
 type Runs<'a> = &'a dyn Fn(&[String]) -> Run;
 
-/// A script that is being made shorter.
+/// A script that is being shortened.
 struct Shrinking<'a> {
     runs: Runs<'a>,
     failure: &'static str,
@@ -25,10 +24,9 @@ struct Shrinking<'a> {
     tries: usize,
 }
 
-/// Shortens a script that fails in this way; `None` if it does not fail so.
+/// Shortens a script that fails in this way; `None` if it does not.
 ///
-/// A panic is printed by the hook of the process each time that it happens again; set another hook to silence
-/// it.
+/// Each panic of a replay runs the process's panic hook, which prints it; set another hook to silence it.
 #[must_use]
 pub fn shrink(election: Election, commands: &[String], failure: &'static str) -> Option<Vec<String>> {
     shrink_by(&|commands| election.run_again(commands, Trace::keeping(&[])), commands, failure)
@@ -53,7 +51,7 @@ fn shrink_by(runs: Runs<'_>, commands: &[String], failure: &'static str) -> Opti
     Some(shrinking.commands)
 }
 
-/// Returns commands as a script, whose end states its failure, if any.
+/// Returns the commands as a script that ends by expecting the failure, if any.
 #[must_use]
 pub fn script(commands: &[String], failure: Option<&str>, origin: &str) -> String {
     let fails = failure.map_or_else(String::new, |failure| format!("expect {failure}\n"));
@@ -70,13 +68,13 @@ impl Shrinking<'_> {
         let run = (self.runs)(&shorter);
         let same = run.verdict.failure() == Some(self.failure);
         if same {
-            // Without the commands that could not be carried out, or came after.
+            // Drops the commands that could not be carried out, and those after the failure.
             self.commands = run.commands;
         }
         same
     }
 
-    /// True if the failure is about the time after the healing.
+    /// True if the failure concerns the time after the healing.
     fn is_about_the_end(&self) -> bool {
         matches!(self.failure, "I5" | "I6")
     }
@@ -91,7 +89,7 @@ impl Shrinking<'_> {
             || (of_the_end && self.is_about_the_end())
     }
 
-    /// Leaves out as many lines at once as can be, then fewer.
+    /// Omits as many lines at once as possible, then fewer.
     fn leave_out_lines(&mut self) {
         let mut size = self.commands.len() / 2;
         while size > 0 {
@@ -110,9 +108,9 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Leaves out the last node, and all commands that name it.
+    /// Omits the last node, and all commands that name it.
     fn leave_out_nodes(&mut self) {
-        // With fewer than three, a node that is cut off leaves no majority.
+        // With fewer than three nodes, one that is cut off leaves no majority.
         let least = if self.failure == "I5" { 3 } else { 1 };
         loop {
             let Some(nodes) = self.commands.iter().find_map(|line| line.strip_prefix("nodes ")) else {
@@ -138,7 +136,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Joins two pauses without a command between them.
+    /// Joins two `advance` commands with no command between them.
     fn join_pauses(&mut self) {
         let mut index = 0;
         while index + 1 < self.commands.len() {
@@ -156,7 +154,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Leaves a setting at its default.
+    /// Omits a setting.
     fn leave_out_settings(&mut self) {
         if self.is_about_the_end() {
             return;
@@ -178,7 +176,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Pauses of whole tenths of seconds, or at least of whole milliseconds, are easier to read.
+    /// Rounds the durations of `advance` to tenths of a second, or at least to milliseconds, for legibility.
     fn round_pauses(&mut self) {
         for index in 0..self.commands.len() {
             let Some(exact) = pause(&self.commands[index]) else { continue };

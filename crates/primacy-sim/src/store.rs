@@ -1,4 +1,4 @@
-//! A linearizable cell for one lease record, whose requests and replies meet the faults of a real store.
+//! A linearizable register for one lease record, with the faults of real stores.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use primacy_core::{FencingToken, NodeId};
 
 use crate::clock::Moment;
 
-/// The number of past states that can be restored.
+/// The number of past states to which the store can be rewound.
 const HISTORY_MAX: usize = 16;
 
-/// The world's calendar at its beginning, in milliseconds since 1970: long before our time, but above any
-/// token that a story counts up by hand.
+/// The wall clock at the beginning of the world, in milliseconds since 1970: long past, but above any token that a
+/// script reaches by counting.
 const CALENDAR: u64 = 1_000_000;
 
-/// The response of the store to requests.
+/// The behaviour of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     /// It serves requests.
@@ -26,7 +26,7 @@ pub enum Mood {
     Silent,
 }
 
-/// A fault that is aimed at one request of one node.
+/// A fault of one request of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// The write is done, and the reply is lost on the way.
@@ -35,13 +35,13 @@ pub enum Mishap {
     UnknownButDone,
     /// The write is not done, and the reply says that the outcome is unknown.
     UnknownNotDone,
-    /// The write is done twice, as where a library below retries it for want of an answer; the reply is that
-    /// to the second time.
+    /// The write is done twice, as by a client library that retries without an answer; the reply is that to the
+    /// second write.
     DoneTwice,
 }
 
 impl Mishap {
-    /// The name under which it is counted.
+    /// The name of its counter.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::ReplyLost => "store: done, and the reply lost",
@@ -59,7 +59,7 @@ pub struct Served {
     pub reply: Option<Message>,
     /// True if the record has changed.
     pub changed: bool,
-    /// The name under which it is counted, if it matters.
+    /// The name of the counter to increment, if any.
     pub met: Option<&'static str>,
 }
 
@@ -79,16 +79,16 @@ struct Cell {
 #[derive(Clone, Debug)]
 pub struct Store {
     cell: Cell,
-    /// The states before, the newest last.
+    /// The former states, the newest last.
     history: VecDeque<Cell>,
-    /// Its response to requests.
+    /// The store's present behaviour.
     pub mood: Mood,
     /// True if it notifies all nodes at once that the record has changed.
     pub tells_changes: bool,
-    /// True if it takes every write, whichever version that names: a broken store.
+    /// True if the store accepts every write, whatever its expected version: a broken store.
     pub lies: bool,
     mishaps: Vec<(NodeId, Mishap)>,
-    /// True if the record was deleted, and no other one was written since.
+    /// True if the record was deleted, and not written again since.
     deleted: bool,
 }
 
@@ -119,23 +119,23 @@ impl Store {
         self.cell.version
     }
 
-    /// Aims a fault at the next compare-and-set of this node.
+    /// Sets the fault of the next compare-and-set of this node.
     pub fn aim(&mut self, at: NodeId, mishap: Mishap) {
         self.mishaps.push((at, mishap));
     }
 
-    /// Takes the fault that is aimed at the next write of this node, which has come.
+    /// Takes the fault that was set for this node's next write, which has arrived.
     pub(crate) fn take_aimed(&mut self, from: NodeId) -> Option<Mishap> {
         self.mishaps.iter().position(|&(node, _)| node == from).map(|place| self.mishaps.remove(place).1)
     }
 
-    /// Forgets all aimed faults, and serves again.
+    /// Removes all faults that were set, and serves again.
     pub fn heal(&mut self) {
         self.mishaps.clear();
         self.mood = Mood::Up;
     }
 
-    /// Writes without asking for a version, as an operator does; `None` deletes.
+    /// Writes unconditionally, as an operator does; `None` deletes the record.
     pub fn put(&mut self, record: Option<Record>) {
         self.history.push_back(self.cell.clone());
         if self.history.len() > HISTORY_MAX {
@@ -145,7 +145,7 @@ impl Store {
         self.cell = Cell { record, version: self.cell.version + 1 };
     }
 
-    /// Goes back by this many writes, as after a restore from a backup; it then gives the same versions again.
+    /// Restores the state before this many writes, as from a backup; the store then gives the same versions again.
     pub fn rewind(&mut self, writes: usize) {
         for _ in 0..writes {
             if let Some(cell) = self.history.pop_back() {
@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// Serves one request of `from`. Replies `None` to a message that is no request.
+    /// Serves one request of `from`. The reply is `None` if the message is no request.
     pub fn serve(&mut self, now: Moment, from: NodeId, message: &Message) -> Served {
         match (self.mood, message) {
             (Mood::Silent, _) => Served { met: Some("store: silent"), ..Served::plainly(None, false) },
@@ -207,7 +207,7 @@ impl Store {
             Some(Mishap::DoneTwice) => reply(Err(SetError::Conflict)),
             Some(Mishap::UnknownButDone | Mishap::UnknownNotDone) => reply(Err(SetError::Unknown)),
         };
-        // A write that would have been refused anyway has met no fault.
+        // A fault counts only if the write would otherwise have succeeded.
         let met = mishap.filter(|_| taken).map(Mishap::name);
         Served { reply, changed, met }
     }

@@ -1,7 +1,7 @@
-//! The events of a run as data: messages with their fates, changes of nodes, and faults.
+//! The events of a run as data: messages and their delivery, changes of nodes, and faults.
 //!
-//! People read them as [`lines`], one an event; programs as [`json`] lines; [`crate::draw`] draws them. None
-//! of these knows anything else of a run.
+//! [`lines`] formats them for people, one per event; [`json`] for programs; [`crate::draw`] draws them. These modules
+//! use nothing but the trace.
 
 mod json;
 mod level;
@@ -38,7 +38,7 @@ pub enum Party {
 pub struct Delivery {
     /// The moments of its arrival: once, twice, or not at all.
     pub arrivals: [Option<Moment>; 2],
-    /// Its remarkable property, if any.
+    /// The deviation from normal delivery, if any.
     pub remark: Option<Remark>,
 }
 
@@ -58,7 +58,7 @@ pub enum TraceEvent {
         /// Its delivery.
         delivery: Delivery,
     },
-    /// A message arrives so late that it is worth a line.
+    /// A message arrives so late that the arrival has a line of its own.
     Hears {
         /// The receiver.
         to: Party,
@@ -82,7 +82,7 @@ pub enum TraceEvent {
     },
     /// A deed on parties, or a command to them.
     Deed {
-        /// The parties; all, if none is named.
+        /// The parties; empty for all.
         to: Vec<Party>,
         /// The deed, in the words of a script's command.
         text: String,
@@ -91,7 +91,7 @@ pub enum TraceEvent {
     Write {
         /// The node of the work.
         node: NodeId,
-        /// The token that it shows, if it has one.
+        /// The token that it presents, if it has one.
         token: Option<FencingToken>,
         /// True if the resource accepts it.
         accepted: bool,
@@ -105,7 +105,7 @@ pub enum TraceEvent {
         /// The violation.
         text: String,
     },
-    /// Another event.
+    /// Any other event.
     World {
         /// The event.
         text: String,
@@ -130,18 +130,18 @@ pub enum Turn {
         /// Until this moment in true time, unless something ends it earlier.
         until: Moment,
     },
-    /// Its leadership is prolonged.
+    /// Its leadership is renewed.
     Renewed {
         /// Until this moment in true time.
         until: Moment,
     },
-    /// It drains its work to give up the lead.
+    /// It drains its work before it gives up the lead.
     Drains,
     /// It does not lead any more.
     Deposed,
     /// It names this node as the leader from now on, or none.
     Names(Option<NodeId>),
-    /// It has raised an alarm: it has seen a violation.
+    /// It has raised an alarm, because it has detected a violation.
     Alarm,
     /// Its process is gone.
     Ends,
@@ -164,13 +164,13 @@ pub struct Entry {
     pub what: TraceEvent,
 }
 
-/// The kept entries, or only a number that any difference between two runs would change.
+/// The kept entries, or only a hash that differs between differing runs.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// The levels that are kept.
     keep: Levels,
     entries: Vec<Entry>,
-    /// The entries that are recorded besides, to be drawn or given to programs.
+    /// The entries that are recorded in addition, for drawings or programs.
     recorded: Option<Recording>,
     digest: Option<u64>,
     /// The nodes that were reported to campaign.
@@ -179,7 +179,7 @@ pub struct Trace {
 
 #[derive(Clone, Debug)]
 struct Recording {
-    /// `None` for the kept levels, and the scene around them.
+    /// `None` for the kept levels and the scene.
     levels: Option<Levels>,
     entries: Vec<Entry>,
 }
@@ -197,19 +197,19 @@ impl Trace {
         }
     }
 
-    /// A trace that keeps no entry, only the digest of all.
+    /// A trace that keeps no entry, only a hash of all entries.
     #[must_use]
     pub fn digesting() -> Self {
         let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // TraceEvent a scene shows, comes of the rest.
         Self { keep, digest: Some(0xcbf2_9ce4_8422_2325), ..Self::keeping(&[]) }
     }
 
-    /// Keeps the entries of this level from now on, or does not.
+    /// Sets whether entries of this level are kept from now on.
     pub fn show(&mut self, level: Level, wanted: bool) {
         self.keep = self.keep.with(level, wanted);
     }
 
-    /// The levels of which entries are kept.
+    /// The levels whose entries are kept.
     #[must_use]
     pub const fn kept(&self) -> Levels {
         self.keep
@@ -220,14 +220,14 @@ impl Trace {
         self.keep = levels;
     }
 
-    /// Records entries a second time, apart from those that are taken while the run goes on: those of these
-    /// levels, or if none are given, the kept levels and the scene around them. Renewals are always among
-    /// them: without them a lead that goes on would look like an expired one.
+    /// Records entries in addition to those that [`take`](Self::take) returns: those of these levels, or if none are
+    /// given, of the kept levels and the scene. Renewals are always included: without them a renewed leadership would
+    /// look like an expired one.
     pub fn record(&mut self, levels: Option<Levels>) {
         self.recorded = Some(Recording { levels, entries: Vec::new() });
     }
 
-    /// Takes the entries that were recorded so far.
+    /// Takes the entries recorded so far.
     pub fn take_recorded(&mut self) -> Vec<Entry> {
         self.recorded.as_mut().map(|recording| core::mem::take(&mut recording.entries)).unwrap_or_default()
     }
@@ -238,7 +238,7 @@ impl Trace {
         self.recorded.as_ref().is_some_and(|recording| wanted(recording) || entry.prolongs())
     }
 
-    /// True if entries of this level are wanted; ask before making one.
+    /// True if entries of this level are wanted; call this before making one.
     #[must_use]
     pub fn wants(&self, level: Level) -> bool {
         self.keep.contain(level) || self.recorded.is_some()
@@ -280,7 +280,7 @@ impl Trace {
 }
 
 impl Entry {
-    /// True if it is a renewal of a lead.
+    /// True if the change is the renewal of a leadership.
     #[must_use]
     pub const fn prolongs(&self) -> bool {
         matches!(self.what, TraceEvent::Node { turn: Turn::Renewed { .. }, .. })
@@ -288,7 +288,7 @@ impl Entry {
 }
 
 impl Turn {
-    /// Returns the change of a node by an event; `when` converts an instant of its clock to a moment.
+    /// Returns the change of a node that an event causes; `when` converts an instant of the node's clock to a moment.
     #[must_use]
     pub fn of(event: &Event, when: impl FnOnce(primacy_core::Instant) -> Moment) -> Self {
         match *event {
@@ -309,7 +309,7 @@ impl Turn {
 }
 
 impl Turn {
-    /// True if a reader who skims a trace must not miss it.
+    /// True if even a quick reader of a trace must see the change.
     #[must_use]
     pub const fn is_loud(self) -> bool {
         match self {
@@ -341,7 +341,7 @@ impl fmt::Display for Party {
     }
 }
 
-/// FNV-1a over what is written to it: enough to notice that two runs differ.
+/// FNV-1a over the written text: sufficient to detect that two runs differ.
 struct Fold(u64);
 
 impl fmt::Write for Fold {
@@ -353,13 +353,13 @@ impl fmt::Write for Fold {
     }
 }
 
-/// The end of a belief, for people.
+/// Returns the end of a leadership as text.
 #[must_use]
 pub fn until(moment: Moment) -> String {
     if moment == Moment::NEVER { "until further notice".to_owned() } else { format!("until {moment}") }
 }
 
-/// True if something was so long ago that its age is worth telling.
+/// True if so much time has passed that the text should state it.
 #[must_use]
 pub fn is_late(sent_at: Moment, now: Moment) -> bool {
     now.since(sent_at) >= Duration::from_millis(100)

@@ -1,4 +1,4 @@
-//! The world: true time, one queue, and nodes whose machines are run exactly as a driver would run them.
+//! The world: true time, one queue, and nodes whose machines run exactly as under a real driver.
 
 pub mod clients;
 mod entries;
@@ -41,7 +41,7 @@ use crate::sessions::{ChangeNotice, SessionStore};
 use crate::store::{Mishap, Store};
 use crate::trace::{Level, Trace, Turn, until};
 
-/// The number of wake-ups without time passing after which a machine is taken to loop for ever.
+/// The number of wake-ups at one moment after which a machine counts as looping for ever.
 const TIMEOUTS_AT_ONCE_MAX: u32 = 2_000;
 
 /// The constants of a world, which are the same for all its nodes.
@@ -53,15 +53,15 @@ pub struct Conditions {
     pub disk_latency: Duration,
     /// The time that work takes to drain.
     pub drain: Duration,
-    /// The time that a guardian takes until the work of its dead node has ended.
+    /// The time from the death of a node's process until its guardian has ended the work.
     pub kill: Duration,
     /// The time after which a closed connection is made again.
     pub reconnect: Duration,
-    /// True if a process that wakes late sees its deadline first, and only then its pending inputs; these
-    /// then all at once, if [`Algorithm::TAKES_WHAT_HAS_COME`].
+    /// True if a process that wakes late handles its deadline first, and only then its pending inputs; these all at
+    /// once, if [`Algorithm::TAKES_WHAT_HAS_COME`].
     pub deadline_first: bool,
-    /// The maximum duration of a write, where the work of a leader writes to the resource when it begins and
-    /// at every renewal; `None` if it does not.
+    /// The maximum duration of a write, if a leader's work writes to the resource at its beginning and at every
+    /// renewal; `None` if it does not.
     pub work_writes: Option<Duration>,
 }
 
@@ -107,7 +107,7 @@ pub struct World<A: Algorithm> {
     pub(crate) now: Moment,
     pub(crate) queue: Queue<ScheduledEvent<A::Message>>,
     pub(crate) nodes: Vec<Node<A>>,
-    /// A place for each node's process, and then one for each node's guardian.
+    /// A slot for each node's process, followed by one for each node's guardian.
     pub(crate) slots: Vec<Option<Process<A>>>,
     pub(crate) lives: u64,
     /// The links and connections.
@@ -122,7 +122,7 @@ pub struct World<A: Algorithm> {
     pub resource: Resource,
     /// The resources to which the primaries of partitions write.
     pub resources: Resources,
-    /// The beliefs of processes.
+    /// The leaderships of processes, in true time.
     pub leaderships: LeadershipIntervals,
     /// The trace of events.
     pub trace: Trace,
@@ -187,7 +187,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// The time.
+    /// The present moment.
     #[must_use]
     pub const fn now(&self) -> Moment {
         self.now
@@ -199,12 +199,12 @@ impl<A: Algorithm> World<A> {
         self.handled
     }
 
-    /// The nodes, in the order in which they were named.
+    /// The slots of the nodes, in the order in which they were named.
     pub fn slots(&self) -> impl Iterator<Item = ProcessSlot> + use<A> {
         (0..self.nodes.len()).map(ProcessSlot)
     }
 
-    /// The node of this name.
+    /// Returns the node of this name.
     ///
     /// # Errors
     /// If there is none.
@@ -213,19 +213,19 @@ impl<A: Algorithm> World<A> {
         found.map(ProcessSlot).ok_or_else(|| format!("there is no node {name}"))
     }
 
-    /// A node, or the node that a guardian guards.
+    /// Returns a node, or the node of a guardian.
     #[must_use]
     pub fn node(&self, slot: ProcessSlot) -> &Node<A> {
         &self.nodes[slot.0 % self.nodes.len()]
     }
 
-    /// The same, to change it.
+    /// Returns the same, mutably.
     pub fn node_mut(&mut self, slot: ProcessSlot) -> &mut Node<A> {
         let count = self.nodes.len();
         &mut self.nodes[slot.0 % count]
     }
 
-    /// The process that runs there.
+    /// Returns the process in this slot.
     #[must_use]
     pub fn process(&self, slot: ProcessSlot) -> Option<&Process<A>> {
         self.slots[slot.0].as_ref()
@@ -237,30 +237,30 @@ impl<A: Algorithm> World<A> {
         Host(slot.0 % self.nodes.len() + 1)
     }
 
-    /// Judges from now on by the promises of this election under these settings.
+    /// Makes the invariants of this election under these settings the ones to be checked.
     pub fn judge_by(&mut self, settings: &A::Settings) {
         self.invariants = A::invariants(settings);
     }
 
-    /// The invariants that were broken, in order.
+    /// The broken invariants, in order.
     #[must_use]
     pub fn breaches(&self) -> &[Breach] {
         &self.breaches
     }
 
-    /// True if a node believes to lead now.
+    /// True if a node believes that it leads now.
     #[must_use]
     pub fn believes(&self, slot: ProcessSlot) -> bool {
         let interval = self.process(slot).and_then(|process| self.leaderships.of(process.me));
         interval.is_some_and(|interval| interval.in_force(self.now))
     }
 
-    /// The nodes that believe to lead now.
+    /// The nodes that believe that they lead now.
     pub fn leaders(&self) -> impl Iterator<Item = ProcessSlot> {
         self.slots().filter(|&slot| self.believes(slot))
     }
 
-    /// The number of alarms: violations that a machine itself has seen.
+    /// The number of alarms: violations that a machine itself has detected.
     #[must_use]
     pub const fn alarms(&self) -> u64 {
         self.alarms
@@ -329,7 +329,7 @@ impl<A: Algorithm> World<A> {
             ScheduledEvent::Reconnect { slots: (a, b) } => self.connect(a, b),
             ScheduledEvent::Written { slot, life } => self.written(slot, life),
             ScheduledEvent::Drained { slot, ordinal } => {
-                // The end of earlier work says nothing about the present work.
+                // The end of earlier work does not concern the present work.
                 let who = self.process(slot).map(|process| process.me);
                 let interval = who.and_then(|who| self.leaderships.of(who));
                 if interval.is_some_and(|interval| interval.ordinal == ordinal) {
@@ -350,7 +350,7 @@ impl<A: Algorithm> World<A> {
 
     // ── the driver ──────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Starts a process in an empty place.
+    /// Starts a process in an empty slot.
     pub(crate) fn begin(&mut self, slot: ProcessSlot, me: Identity, machine: A::Machine) {
         self.lives += 1;
         let inbox = VecDeque::new();
@@ -403,7 +403,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Hands an input to a process, if there is one; it takes it when it can.
+    /// Queues an input for a process, if there is one; the process handles it when it can.
     pub fn give(&mut self, slot: ProcessSlot, input: Input<A::Message>) {
         if let Some(process) = &mut self.slots[slot.0] {
             process.inbox.push_back(input);
@@ -411,8 +411,8 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// The drain loop of every driver: finish the effects in order, then take the next input, and read the clock
-    /// after it was taken.
+    /// The loop of every driver: perform the effects in order, then take the next input, and read the clock after
+    /// that.
     pub(crate) fn settle(&mut self, slot: ProcessSlot) {
         let mut timeouts = 0;
         let mut is_seen = false;
@@ -434,7 +434,7 @@ impl<A: Algorithm> World<A> {
             let clock = &self.nodes[slot.0 % self.nodes.len()].clock;
             let now = clock.read(self.now);
             let due = process.machine.deadline().is_some_and(|deadline| deadline <= now);
-            // As its drivers do with evidence: the effects of all inputs before it are finished first.
+            // As the real drivers do with evidence: the effects of all earlier inputs are finished first.
             let evidence_next = matches!(process.inbox.front(), Some(Input::Evidence(_)));
             let takes = process.taking && !evidence_next;
             let deadline_first = due && self.conditions.deadline_first && !takes;
@@ -461,7 +461,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Shows a process's view of its cluster to the judge and the trace, when it has changed.
+    /// Reports a process's view of its cluster to the invariants and the trace, if it has changed.
     fn look_at_view(&mut self, slot: ProcessSlot) {
         let Some(process) = &mut self.slots[slot.0] else { return };
         let Some(view_of) = A::VIEW else { return };
@@ -577,8 +577,8 @@ impl<A: Algorithm> World<A> {
         A::keep(&mut disk.contents, durable);
     }
 
-    /// Shows a node's replicated state to the judge: as readers see it before the next effect, or when all
-    /// effects of its last input are done.
+    /// Reports a node's replicated state to the invariants: as readers see it before the next effect, or after all
+    /// effects of the last input.
     fn look_at_metadata(&mut self, slot: ProcessSlot, done: bool) {
         let Some(process) = &self.slots[slot.0] else { return };
         let Some(machine) = metadata::<A>(&process.machine) else { return };
@@ -592,7 +592,7 @@ impl<A: Algorithm> World<A> {
         self.take_judgement(broken);
     }
 
-    /// The same, when a client is answered.
+    /// Reports a node's replicated state to the invariants when it answers a client.
     pub(crate) fn look_at_answer(&mut self, slot: ProcessSlot, ticket: Ticket, answer: &Answer) {
         let Some(process) = &self.slots[slot.0] else { return };
         let Some(machine) = metadata::<A>(&process.machine) else { return };
@@ -619,8 +619,8 @@ impl<A: Algorithm> World<A> {
         };
         let connected = self.is_connected(slot, life, to_slot);
         let meaning = match A::meaning(&message, Some(to)) {
-            // No node can ever receive it. The disk may be replaced, and the one before it come back, before
-            // any node has heard of it.
+            // No node can ever receive the vote. The disk may be replaced, and its predecessor restored, before any
+            // node has heard of it.
             Meaning::Votes { .. } if !connected => Meaning::Nothing,
             meaning @ (Meaning::Nothing
             | Meaning::Votes { .. }
@@ -669,7 +669,7 @@ impl<A: Algorithm> World<A> {
     }
 
     fn serve(&mut self, slot: ProcessSlot, life: u64, message: &A::Message, sent_at: Moment) {
-        // A request that has left is served, even if its sender is dead.
+        // A request that was sent is served, even if its sender is dead.
         self.trace_late_at_store(slot, message, sent_at);
         if let Some(request) = A::SESSIONS.and_then(|sessions| (sessions.request)(message)) {
             return self.serve_session(slot, life, request);
@@ -686,7 +686,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Sends the store's answer to a request, which has `changed` its state or not.
+    /// Sends the store's answer to a request; `changed` is true if the request has changed the store's state.
     fn send_reply(&mut self, slot: ProcessSlot, life: u64, reply: A::Message, changed: bool) {
         let host = self.host(slot);
         let fate = self.network.fate(STORE, host, A::kind(&reply), &mut self.rng);
@@ -720,7 +720,7 @@ impl<A: Algorithm> World<A> {
         self.notify(&served.notice);
     }
 
-    /// Notifies processes of a change of the queue, if the store does so.
+    /// Notifies processes of a change of the queue, if the store announces changes.
     pub(crate) fn notify(&mut self, notice: &ChangeNotice) {
         if !self.store.tells_changes || notice.is_none() {
             return;
@@ -740,7 +740,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Notifies all but the writer that the record has changed, if the store does so.
+    /// Notifies all nodes but the writer that the record has changed, if the store announces changes.
     pub(crate) fn tell_change(&mut self, writer: Option<ProcessSlot>) {
         if !self.store.tells_changes {
             return;
@@ -795,7 +795,7 @@ impl<A: Algorithm> World<A> {
         self.observe(Observation::Told { who, event });
     }
 
-    /// Writes to the resource as a leader's work, where it does so by itself.
+    /// Writes to the resource as a leader's work, if work writes by itself.
     fn work_writes(&mut self, slot: ProcessSlot) {
         let Some(longest) = self.conditions.work_writes else { return };
         let after = self.rng.duration_up_to(longest);
@@ -803,7 +803,7 @@ impl<A: Algorithm> World<A> {
         self.plan(after, ScheduledEvent::WriteArrives { slot, late: false, mandate, ordinal });
     }
 
-    /// Ends the work in order, which takes no time where it is dead already.
+    /// Ends the work in order; at once if the process is dead.
     fn drain(&mut self, slot: ProcessSlot, who: Identity, busy: bool) {
         let Some(interval) = self.leaderships.of(who) else { return };
         let ordinal = interval.ordinal;
@@ -814,7 +814,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// True if a leader names itself as the leader, which is no news.
+    /// True if the event only names the leader itself as the leader, which is not worth a line.
     fn names_itself(&self, slot: ProcessSlot, event: &Event) -> bool {
         match event {
             Event::LeaderChanged(Some(leader)) => leader.identity.node == self.node(slot).name,
@@ -851,7 +851,7 @@ impl<A: Algorithm> World<A> {
         };
         let name = self.node(slot).name;
         let late = if late { "late " } else { "" };
-        // Where work writes all the time, a write is shown like a heartbeat.
+        // Where work writes all the time, a write has the level of a heartbeat.
         let level = if self.conditions.work_writes.is_some() { Level::Heartbeat } else { Level::Event };
         let with = || match mandate {
             primacy_core::Mandate::Fenced(token) => format!("token {token}"),
@@ -888,7 +888,7 @@ impl<A: Algorithm> World<A> {
     }
 }
 
-/// Returns the invariants that break, and their violations.
+/// Checks an observation. Returns the invariants that break, and their violations.
 fn judge(
     invariants: &mut [Box<dyn Invariant>],
     now: Moment,
@@ -899,7 +899,7 @@ fn judge(
     judged.filter_map(|(name, judged)| judged.err().map(|what| (name, what))).collect()
 }
 
-/// True if a request changes the queue, so that a fault may be aimed at it.
+/// True if a request changes the queue, so that a fault of a write applies to it.
 const fn is_write(request: &session::Message) -> bool {
     matches!(
         request,

@@ -1,4 +1,4 @@
-//! An arbitrary nomination in the world; see [`arbitrary_nominator`](crate::arbitrary_nominator).
+//! The simulator's adapter for the [`arbitrary_nominator`](crate::arbitrary_nominator).
 
 use primacy_core::{Duration, NodeId};
 
@@ -13,7 +13,7 @@ pub struct ArbitraryNominator;
 /// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// The longest time for which it names the same node.
+    /// The longest time for which a node names the same nominee.
     pub lasts: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The article's naive election in the world.
+//! The simulator's adapter for the naive election of the BlazingMQ article.
 
 use primacy_core::{Duration, NodeId};
 

@@ -1,4 +1,4 @@
-//! The bully election in the world.
+//! The simulator's adapter for the bully election.
 
 use primacy_core::election::bully::{Body, Bully as Machine, Config, Message};
 use primacy_core::{Duration, FencingToken, NodeId};
@@ -20,9 +20,9 @@ pub struct Timers {
     pub heartbeat_interval: Duration,
     /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// The time to wait for an answer.
+    /// The time that a node waits for an answer.
     pub answer_timeout: Duration,
-    /// True if a node that comes back leaves the lead to the current leader.
+    /// True if a returning node with a higher name leaves the lead to the current leader.
     pub sticky: bool,
 }
 
@@ -150,8 +150,8 @@ impl Algorithm for Bully {
         ]
     }
 
-    /// The old leader is missed, or a resigning leader has yielded. Then the node with the highest name asks
-    /// no other, or the others wait for it and ask again at most once for each name above them.
+    /// First the missed heartbeats of the old leader, or its drain if it resigns. Then the node with the highest name
+    /// wins at once, or the others wait for it and ask again at most once for each name above them.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -172,7 +172,7 @@ impl Algorithm for Bully {
     }
 }
 
-/// The highest name, if all nodes are of this kind.
+/// Returns the highest name, if all nodes are of this kind.
 pub(super) fn highest_if<T>(nodes: &[(NodeId, &T)], of_kind: impl Fn(&T) -> bool) -> Option<NodeId> {
     let all = nodes.iter().all(|(_, settings)| of_kind(settings));
     nodes.iter().map(|&(name, _)| name).max().filter(|_| all)

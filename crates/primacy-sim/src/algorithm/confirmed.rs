@@ -1,4 +1,4 @@
-//! A nomination and its confirmation in the world.
+//! The simulator's adapter for a nomination and its confirmation.
 
 use std::marker::PhantomData;
 
@@ -23,7 +23,7 @@ pub struct Timers<N, C> {
     pub nomination: N,
     /// Settings of the election that confirms.
     pub confirmation: C,
-    /// The time that another node's nomination must hold until the leader hands over.
+    /// The time for which another node must stay nominated before the leader hands over to it.
     pub damping: Duration,
     /// The time that a nominee waits for its confirmation.
     pub patience: Duration,
@@ -151,8 +151,8 @@ where
         C::campaigns(machine.confirmation())
     }
 
-    /// A node is nominated, or waited for in vain, and then confirmed; and the previous leader hands over
-    /// once another node has been nominated for long enough.
+    /// First a node is nominated, which may be down and is then waited for in vain; then another one is confirmed.
+    /// The previous leader hands over once another node has been nominated for the damping time.
     fn settles_within(nodes: &[&Self::Settings], surroundings: &Surroundings) -> Duration {
         let nominations: Vec<&N::Settings> = nodes.iter().map(|node| &node.nomination).collect();
         let confirmations: Vec<&C::Settings> = nodes.iter().map(|node| &node.confirmation).collect();
@@ -161,8 +161,8 @@ where
         once.times(2).plus(C::settles_within(&confirmations, surroundings).times(2))
     }
 
-    /// All promises of the confirmation, except for a quiet lead in a calm: a nomination that changed before
-    /// the calm still moves the lead in it. If the nomination has views, also its promises about them.
+    /// All invariants of the confirmation but I5: a nomination that changed before the calm still moves the lead
+    /// during it. If the nomination has views, also its invariants about them.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>> {
         let confirmed = C::invariants(&settings.confirmation).into_iter();
         let nominated = N::invariants(&settings.nomination).into_iter();

@@ -1,4 +1,4 @@
-//! The article's emergent leader, as written, in the world.
+//! The simulator's adapter for the emergent leader of the article, as written.
 
 use primacy_core::{Duration, NodeId};
 
@@ -18,7 +18,7 @@ pub struct Timers {
     timeout: Duration,
     join_interval: Duration,
     minimum: usize,
-    /// The number of seeds: so many of the first nodes.
+    /// The number of seeds: the first nodes in the order of names.
     seeds: usize,
 }
 

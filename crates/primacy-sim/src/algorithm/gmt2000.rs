@@ -1,4 +1,4 @@
-//! The note of 2000, as written, in the world.
+//! The simulator's adapter for the election of the note of 2000, as written.
 
 use primacy_core::{Duration, Identity, Incarnation, NodeId};
 
@@ -81,7 +81,7 @@ impl Algorithm for Gmt2000 {
 
     fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
         match (message, to) {
-            // The node that it makes a leader leads in the next term. A vote does not say in which
+            // A node that is elected by votes for `term` leads in the next term. A vote does not name the
             // incarnation.
             (Message::Vote((term, _)), Some(node)) => {
                 let incarnation = Incarnation { count: 0, nonce: 0 };
@@ -93,7 +93,7 @@ impl Algorithm for Gmt2000 {
     }
 
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
-        // The promises that a reader would expect of it.
+        // The invariants that a reader of the note would expect.
         vec![
             Box::new(OneLeaderPerTerm::default()),
             Box::new(OneVotePerTerm::default()),

@@ -1,4 +1,4 @@
-//! The lease over a store in the world, and the guardian's machine beside it.
+//! The simulator's adapter for the lease over a store, and for the guardian's release of it.
 
 use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, Record, SetError};
 use primacy_core::election::record_update::{RecordUpdate, Task};
@@ -73,12 +73,12 @@ impl Settings for Timers {
     }
 }
 
-/// A machine beside a store: a candidate, or a guardian that releases for the dead.
+/// A client of the store: a candidate, or the guardian of a dead node, which releases the node's lease.
 #[derive(Clone, Debug)]
 pub enum Machine {
     /// A candidate.
     Candidate(Box<Candidate>),
-    /// A guardian that releases for the dead.
+    /// The guardian of a dead node, which releases the node's lease.
     Guardian(Box<RecordUpdate>),
 }
 
@@ -238,11 +238,11 @@ impl Algorithm for Lease {
         ]
     }
 
-    /// Requests under way may renew the record once more; then it stays unchanged for its whole duration. Its
-    /// next holder may no longer campaign when its claim lands, and a record that was made anew waits for a
-    /// holder of the one before it: each costs another lease. Of several simultaneous writes one succeeds, so
-    /// none is lost by chance; but each candidate may read only once per interval, and may first have to give
-    /// up a lost request.
+    /// Requests under way may renew the record once more; then it stays unchanged for one duration. Two further
+    /// leases are possible: the next holder may have stopped campaigning when its claim is written, and after a
+    /// deletion the creator of a new record waits for the holder of the old one. Of several simultaneous writes one
+    /// succeeds, so no attempt is lost by chance; but each candidate reads only once per interval, and may first have
+    /// to give up a lost request.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Replicated metadata in the world: an election of `quorum`, the log beside it, and the requests of clients.
+//! The simulator's adapter for replicated metadata: an election of `quorum`, the log beside it, and client requests.
 
 use std::sync::{Arc, LazyLock};
 
@@ -44,7 +44,7 @@ pub struct Timers {
     pub snapshot_after: usize,
     /// The maximum number of bytes of records kept in memory.
     pub kept_max: usize,
-    /// The maximum cost of records applied in one step, in bytes of records that take as long.
+    /// The maximum cost of the records applied in one step, expressed in bytes of records.
     pub apply_max: usize,
 }
 
@@ -313,8 +313,8 @@ impl Algorithm for Metadata {
     }
 
     fn must_meet() -> &'static [&'static str] {
-        // Here a search seldom meets a leader that learns of a higher term; it meets leaders that have lost
-        // their disks.
+        // A leader in these worlds seldom learns of a higher term. Instead, these worlds have leaders that lost their
+        // disks.
         static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
             Quorum::must_meet()
                 .iter()
@@ -326,8 +326,8 @@ impl Algorithm for Metadata {
         &ALL
     }
 
-    /// After the election, the leader hears from a majority and fetches the records that it lacks, the
-    /// followers get theirs from it, and sessions that no client keeps alive expire.
+    /// After the election, the leader hears from a majority and fetches the records that it lacks, the followers
+    /// receive its log, and sessions that no client keeps alive expire.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let elections: Vec<&ElectionTimers> = nodes.iter().map(|node| &node.election).collect();
         let elected = Quorum::settles_within(&elections, surroundings);
@@ -335,7 +335,7 @@ impl Algorithm for Metadata {
         let step = surroundings.delay.times(2).plus(surroundings.disk_latency.times(2));
         let caught_up = resend.times(RESENDS).plus(step.times(STEPS));
         let patience = nodes.iter().map(|node| node.patience()).max().unwrap_or_default();
-        // Clients draw no session longer than one and a half times that.
+        // No client draws a session longer than one and a half times the patience.
         elected.plus(caught_up).plus(patience.times(2))
     }
 
@@ -380,8 +380,8 @@ fn lose_log(kept: &mut Option<Kept>) {
     (kept.log, kept.log_lost) = (Stored::default(), true);
 }
 
-/// The number of resends until a log is whole: it is found to have diverged, a snapshot is offered, and that
-/// snapshot is gone.
+/// The maximum number of resends until a log is complete: the leader finds that it has diverged, offers a snapshot,
+/// and must offer another one if that snapshot is gone.
 const RESENDS: u64 = 30;
 
 /// The number of round trips to send a snapshot and the records after it.

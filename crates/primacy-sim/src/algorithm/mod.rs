@@ -31,9 +31,9 @@ use crate::invariants::{Invariant, Meaning};
 /// The maximum number of nodes of a drawn world.
 pub(crate) const NODES_MAX: usize = 5;
 
-/// The number of rounds that may be lost by chance after the healing. Two candidates must campaign within a
-/// vote's delay of each other to spoil a round for both; where that happens every other time, it happens this
-/// often in one of 10⁹ runs.
+/// The maximum number of rounds that candidates lose by chance after the healing. Two candidates spoil a round for
+/// both if they campaign within one message delay of each other. If that happens every other time, one run in 10⁹
+/// loses this many.
 pub const ATTEMPTS: u64 = 30;
 
 /// An election that runs in the world.
@@ -45,7 +45,7 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// The accumulated contents of a disk after all writes; where each write replaces the one before it, the
     /// last write.
     type Kept: Clone + Debug + From<Self::Durable>;
-    /// The machine itself, the one that real nodes run.
+    /// The machine: the same code that real nodes run.
     type Machine: Protocol<Message = Self::Message, Durable = Self::Durable> + Debug;
     /// The settings of each node.
     type Settings: Settings;
@@ -80,43 +80,40 @@ pub trait Algorithm: Debug + Sized + 'static {
         *kept = Some(written.into());
     }
 
-    /// True if the number of an incarnation is above those of all earlier ones, whatever its disk, like a
-    /// number taken from the time of day. Needed where peers remember the requests of earlier incarnations of
-    /// a node.
+    /// True if the number of an incarnation is above those of all earlier ones, even after a lost disk, like a number
+    /// taken from the time of day. Needed where peers remember the requests of a node's earlier incarnations.
     const COUNTS_ON: bool = false;
 
-    /// True if voters change, so that nodes talk whose configurations name others.
+    /// True if the voters change, so that nodes with different lists of voters must communicate.
     const VOTERS_CHANGE: bool = false;
 
-    /// True if the driver takes all pending inputs before it looks at the machine's deadline, because the
-    /// machine serves several inputs with one write. If the driver looked at the deadline each time, a leader
-    /// whose deadlines are due one after the other, each with a write, would not hear its followers.
+    /// True if the driver takes all pending inputs before it checks the machine's deadline, because the machine
+    /// serves several inputs with one write. If the driver checked the deadline after each input, a leader with
+    /// several due deadlines, each with a write, would never read its followers' messages.
     const TAKES_WHAT_HAS_COME: bool = false;
 
-    /// True if each write replaces all earlier ones. Then an earlier write can be found again, by mistake.
+    /// True if each write replaces all earlier ones. Only then can a rotten disk return an earlier write.
     const REPLACES: bool = true;
 
-    /// Returns the name of a kind of message, by which faults are aimed.
+    /// Returns the name of the message's kind, by which scripts aim faults.
     fn kind(message: &Self::Message) -> &'static str;
 
-    /// True if the message is sent all the time, so that a script had better leave it out.
+    /// True if the message is sent all the time, so that scripts hide it by default.
     fn is_routine(message: &Self::Message) -> bool;
 
     /// Returns the message as text for people, beginning with its kind.
     fn text(message: &Self::Message) -> String;
 
-    /// Returns the meaning of the message to the judge.
+    /// Returns the meaning of the message for the invariants.
     fn meaning(message: &Self::Message, to: Option<NodeId>) -> Meaning;
 
-    /// Returns the name under which this message is counted, if it shows that a branch was taken that
-    /// matters.
+    /// Returns the name of the counter that this message increments, if it shows that a relevant branch was taken.
     fn met(message: &Self::Message) -> Option<&'static str> {
         let _ = message;
         None
     }
 
-    /// Returns the names that a search of many seeds must have met, beside those that the world itself asks
-    /// for.
+    /// Returns the counters that a search of many seeds must have incremented, in addition to the world's own.
     fn must_meet() -> &'static [&'static str] {
         &[]
     }
@@ -127,26 +124,24 @@ pub trait Algorithm: Debug + Sized + 'static {
         Duration::ZERO
     }
 
-    /// True if this election gives advisory mandates: two nodes may lead when the nodes cannot all hear each
-    /// other, and a node that is cut off or paused may elect itself. Then leaders are not judged until all is
-    /// healed, and a cut or a pause does not count among the small faults that must not cost the leader its
-    /// lead.
+    /// True if mandates are advisory: two nodes may lead while not all nodes hear each other, and a node that is cut
+    /// off or paused may elect itself. Then leaders are judged only after the healing, and a cut or a pause is not
+    /// one of the small faults that must not cost the leader its lead.
     const ADVISORY: bool = false;
 
-    /// True if leaders have tokens, so that a resource refuses the requests of an earlier leader.
+    /// True if leaders have tokens, by which a resource refuses the requests of an earlier leader.
     const FENCED: bool = !Self::ADVISORY;
 
-    /// True if all nodes name one leader once nothing is wrong, and keep it.
+    /// True if without faults all nodes come to name one leader, and keep it.
     const SETTLES: bool = true;
 
-    /// Returns the node that must lead once nothing is wrong and all campaign, if this election determines
-    /// one.
+    /// Returns the node that must lead without faults if all campaign, if this election determines it.
     fn rightful(nodes: &[(NodeId, &Self::Settings)]) -> Option<NodeId> {
         let _ = nodes;
         None
     }
 
-    /// True if a node campaigns at present: it asks for the lead, and does not lead.
+    /// True if a node campaigns now: it asks for the lead, and does not lead.
     fn campaigns(machine: &Self::Machine) -> bool {
         let _ = machine;
         false
@@ -218,7 +213,7 @@ pub(crate) fn metadata<A: Algorithm>(machine: &A::Machine) -> Option<&Metadata> 
     A::REPLICATION.map(|replication| (replication.state)(machine))
 }
 
-/// One incarnation of a process, as passed to its machine.
+/// The arguments for starting the machine of one process.
 #[derive(Clone, Debug)]
 pub struct ProcessStart<'a, D> {
     /// The node and its incarnation.
@@ -236,24 +231,24 @@ pub struct ProcessStart<'a, D> {
 /// The delays of an election that runs without faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings {
-    /// The time that a packet may have been under way already, and may still be.
+    /// The maximum age of a packet that is already under way, and its maximum remaining delay.
     pub lag: Duration,
-    /// The time that a packet takes from now on.
+    /// The delay of a packet sent from now on.
     pub delay: Duration,
     /// The time that a write takes.
     pub disk_latency: Duration,
     /// The time after which a closed connection is made again.
     pub reconnect: Duration,
-    /// The time that work takes to end, in order or not.
+    /// The time that work takes to end, drained or killed.
     pub drain: Duration,
 }
 
 /// Settings of a node by name.
 pub trait Settings: Clone + Debug + Default {
-    /// Sets one thing.
+    /// Sets one setting.
     ///
     /// # Errors
-    /// If it cannot be set, with the reason.
+    /// If it is unknown or the value is invalid, with the reason.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String>;
 
     /// Applies a profile: the numbers that a source states.
@@ -274,12 +269,12 @@ pub trait Settings: Clone + Debug + Default {
         Duration::ZERO
     }
 
-    /// Returns the time in which a silent leader is replaced.
+    /// Returns the time in which nodes replace a silent leader.
     fn patience(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns the settings that must be equal on two nodes that talk, as text.
+    /// Returns the settings that must be equal on two nodes that communicate, as text.
     fn terms_of_use(&self) -> String {
         String::new()
     }
@@ -288,7 +283,7 @@ pub trait Settings: Clone + Debug + Default {
 /// Parses `250ms`, `1.5s` or `90us`.
 ///
 /// # Errors
-/// If it is none of these.
+/// If the text has none of these forms.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no duration; write 250ms, 1.5s or 90us");
     let (number, unit) = if let Some(number) = text.strip_suffix("ms") {
@@ -312,7 +307,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// Parses `1%`, `+2%`, `-0.5%` or `300ppm` into parts per million.
 ///
 /// # Errors
-/// If it is none of these.
+/// If the text has none of these forms.
 pub fn parts_per_million(text: &str) -> Result<i32, String> {
     let wrong = || format!("{text:?} is no rate; write 1%, -0.5% or 300ppm");
     if let Some(number) = text.strip_suffix("ppm") {
@@ -335,16 +330,16 @@ pub fn parts_per_million(text: &str) -> Result<i32, String> {
 /// Parses a bound on drift.
 ///
 /// # Errors
-/// If it is none, or negative.
+/// If the text is no rate, or a negative one.
 pub fn drift(text: &str) -> Result<Drift, String> {
     let ppm = u32::try_from(parts_per_million(text)?).map_err(|_| "a bound is not negative".to_owned())?;
     Ok(Drift::from_ppm(ppm))
 }
 
-/// Parses `true` or `false`, a number, or anything else that knows how.
+/// Parses a value by its [`FromStr`](core::str::FromStr).
 ///
 /// # Errors
-/// If it is not such a thing.
+/// If the text is not such a value.
 pub fn value<T: core::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} does not fit here"))
 }

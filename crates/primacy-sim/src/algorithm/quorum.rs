@@ -1,4 +1,4 @@
-//! The quorum election in the world.
+//! The simulator's adapter for the quorum election.
 
 use std::collections::BTreeSet;
 
@@ -33,15 +33,15 @@ pub struct Timers {
     pub heartbeat_interval: Duration,
     /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// The duration for which an answer binds.
+    /// The duration of a promise, which an answer to a heartbeat or a vote carries.
     pub promise_duration: Duration,
-    /// The time that a new node listens.
+    /// The time for which a new node listens before it campaigns.
     pub initial_wait: Duration,
     /// The longest random wait.
     pub random_wait_max: Duration,
     /// The time that a candidate waits for answers.
     pub round_timeout: Duration,
-    /// The time between two candidates that campaign in order.
+    /// The time between two candidates that campaign one after the other.
     pub stagger: Duration,
     /// The bound on drift.
     pub drift_max: Drift,
@@ -127,8 +127,8 @@ impl Settings for Timers {
         Ok(())
     }
 
-    /// `article`: the values of the BlazingMQ article, three missed heartbeats and a random wait of 0 to 3 s;
-    /// where it states none, the defaults of BlazingMQ's code; and a promise as long as the three heartbeats.
+    /// `article`: the values of the BlazingMQ article, with three missed heartbeats and a random wait of 0 to 3 s.
+    /// Where the article states none, the defaults of BlazingMQ's code. A promise as long as the three heartbeats.
     fn profile(&mut self, name: &str) -> Result<(), String> {
         if name != "article" {
             return Err(format!("there is no profile {name}; there is article"));
@@ -226,7 +226,7 @@ impl Algorithm for Quorum {
 
     fn campaigns(machine: &Machine) -> bool {
         let status = machine.status();
-        // A node that was elected and has not heard from a majority yet does not lead.
+        // An elected node that has not yet heard from a majority does not lead.
         matches!(status.role, "pre-candidate" | "candidate" | "leader") && status.valid_until.is_none()
     }
 
@@ -305,10 +305,10 @@ impl Algorithm for Quorum {
         ]
     }
 
-    /// First all promises must end: messages under way may renew them once, and nodes that have just started,
-    /// or have just recovered from a lost disk, are silent for as long again. Then they campaign, and may
-    /// lose by chance [`ATTEMPTS`] times: a random wait behind those of higher priority, the time that a
-    /// voter gives its candidate, and three rounds, two of them with a write.
+    /// First all promises must end: messages under way may renew them once, and nodes that have just started or
+    /// recovered from a lost disk stay silent for as long again. Then candidates lose at most [`ATTEMPTS`] rounds by
+    /// chance. One attempt takes a random wait behind candidates of higher priority, the time that a voter gives its
+    /// candidate, and three round trips, two of them with a write.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The ranked election in the world.
+//! The simulator's adapter for the ranked election.
 
 use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
@@ -144,7 +144,7 @@ impl Algorithm for Ranked {
             (&Body::Vote { to: incarnation, ballot }, Some(node)) => {
                 Meaning::Votes { term: ballot, candidate: Identity { node, incarnation } }
             }
-            // It may have voted for another node whose claim had not reached its own voters.
+            // The leader may have voted for another node, whose claim did not reach that node's voters.
             (Body::Lead { number, .. }, _) => Meaning::Leads { term: number.term, by_own_vote: false },
             (Body::Resigned { term, .. }, _) => Meaning::Releases { token: FencingToken(term.0) },
             (Body::Vote { .. } | Body::Elect { .. } | Body::Hears { .. } | Body::LeadReply { .. }, _) => {
@@ -207,10 +207,9 @@ impl Algorithm for Ranked {
         ]
     }
 
-    /// First the old leader is missed, a resigning leader has yielded, and nodes that have just started have
-    /// listened. Then rounds are lost by chance [`ATTEMPTS`] times: each gathers for a heartbeat at most, and
-    /// waits for as long and up to one more; an `Elect`, a `Vote` and a `Lead` are sent in turn, with two
-    /// writes.
+    /// First the old leader's heartbeats are missed or it drains, and new nodes have listened. Then at most
+    /// [`ATTEMPTS`] rounds are lost by chance: each gathers claims for a heartbeat at most, and waits as long again
+    /// and up to one heartbeat more; `Elect`, `Vote` and `Lead` are sent in turn, with two writes.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -38,15 +38,15 @@ pub trait ProbeText: Probing + core::fmt::Debug + 'static {
 /// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// The order of the ring; that of the names, if none is given.
+    /// The order of the ring; the order of names, if none is given.
     pub order: Vec<NodeId>,
     /// The time between heartbeats of the leader.
     pub heartbeat_interval: Duration,
     /// The number of heartbeats that may be missed.
     pub miss_count: u32,
-    /// The time that the next node may take to confirm.
+    /// The time that the next node has to confirm a hop.
     pub hop_timeout: Duration,
-    /// True if a node that comes back leaves the lead to the current leader.
+    /// True if a returning node with a higher name leaves the lead to the current leader.
     pub sticky: bool,
 }
 
@@ -148,7 +148,7 @@ impl<P: ProbeText> Algorithm for OfProbing<P> {
 
     fn meaning(message: &Self::Message, _to: Option<NodeId>) -> Meaning {
         match &message.body {
-            // Others pass it on.
+            // Only a message with no hop left counts; other nodes pass it on.
             Body::Resigned { leader, hops: 0 } => Meaning::Releases { token: FencingToken(leader.term.0) },
             // Two nodes may lead in one term, so leadership messages are not judged.
             Body::Probe { .. }
@@ -192,8 +192,8 @@ impl<P: ProbeText> Algorithm for OfProbing<P> {
         ]
     }
 
-    /// The old leader is missed, or a resigning leader has yielded. A node that was skipped is knocked at and
-    /// answers. Then each node may begin a round in vain.
+    /// First the missed heartbeats of the old leader, or its drain if it resigns. A skipped node is contacted again
+    /// and answers. Then each node may begin one round in vain.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The election by seniority in the world.
+//! The simulator's adapter for the election by seniority.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ pub struct Seniority;
 /// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// The seeds, which a node asks to join; the first two of all nodes, if none are named.
+    /// The seeds, which a node asks to join; the first two nodes, if none are named.
     pub seeds: Vec<NodeId>,
     /// The time between heartbeats of a member.
     pub heartbeat_interval: Duration,
     /// The number of neighbours to which a member sends heartbeats; all members, if not given.
     pub neighbours: Option<u32>,
-    /// The detector that judges silence.
+    /// The failure detector.
     pub detection: Detection,
-    /// The time for which the same members must be lost before that counts.
+    /// The time for which the same members must be lost before the policy decides.
     pub stable_after: Duration,
     /// The policy that decides which parts go on.
     pub policy: Policy,
-    /// The time for which the smaller part leaves the store to the larger one.
+    /// The time for which the smaller part lets the larger one be first at the store.
     pub store_wait: Duration,
     /// The minimum number of members to serve requests.
     pub minimum: usize,
@@ -50,7 +50,7 @@ pub struct Timers {
     pub answer_wait: Duration,
     /// The time between probes for missing nodes.
     pub probe_interval: Duration,
-    /// The last age that is given.
+    /// The highest age that may be given.
     pub last_age: Age,
     /// The zone of the node.
     pub zone: String,
@@ -109,8 +109,7 @@ impl Settings for Timers {
         Ok(())
     }
 
-    /// The article's numbers: heartbeats and checks each second, and a suspicion is acted on at the next
-    /// check.
+    /// The article's numbers: heartbeats and checks each second; a suspicion takes effect at the next check.
     fn profile(&mut self, name: &str) -> Result<(), String> {
         if name != "article" {
             return Err(format!("there is no profile {name} here"));
@@ -299,9 +298,9 @@ impl Algorithm for Seniority {
         ]
     }
 
-    /// Lost members are detected, and parts stop or go on. The first seed founds a cluster if none is left.
-    /// Nodes outside ask to join, and are taken in one view after another. Parts meet and merge, in as many
-    /// rounds as there can be parts.
+    /// First lost members are detected, and parts stop or go on. If no cluster is left, the first seed founds one.
+    /// Then nodes ask to join, one view after another. Parts find each other and merge, in as many rounds as there
+    /// can be parts.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -320,8 +319,8 @@ impl Algorithm for Seniority {
             Box::new(LeaderAfterHealing::default()),
             Box::new(DrainedBeforeReleased),
         ];
-        // A seed that is alone founds a cluster when it starts again. And a store's decision for a part that
-        // then died as a whole stops the other parts at their next loss.
+        // A lone seed founds a new cluster when it restarts. And if a store chose a part that then failed entirely,
+        // the other parts stop at their next loss.
         let is_steady = settings.seeds.len() != 1 && settings.policy != Policy::Lease;
         if !settings.policy.allows_two(NODES_MAX) && is_steady {
             invariants.push(Box::new(NoNeedlessChange::default()));

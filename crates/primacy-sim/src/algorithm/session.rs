@@ -1,4 +1,4 @@
-//! The queue of a store that keeps sessions in the world, and the guardian's eviction beside it.
+//! The simulator's adapter for the queue of a store with sessions, and for the guardian's eviction from it.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{
@@ -25,19 +25,19 @@ pub struct Session;
 /// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    /// The duration of the session that it asks for.
+    /// The session duration that a candidate asks for.
     pub timeout: Duration,
-    /// The shortest session that it accepts.
+    /// The shortest session that a candidate accepts.
     pub timeout_min: Duration,
     /// The bound on drift.
     pub drift_max: Drift,
     /// The time between keep-alives of its session.
     pub keep_alive_interval: Duration,
-    /// The time between looks at the queue when the store announces no change.
+    /// The time between reads of the queue when the store announces no change.
     pub look_interval: Duration,
     /// The time after which a request is taken to be lost.
     pub request_timeout: Duration,
-    /// The time that it waits before it asks again.
+    /// The time that a candidate waits before it retries.
     pub poll_interval: Duration,
 }
 
@@ -85,12 +85,12 @@ impl Settings for Timers {
     }
 }
 
-/// A machine beside a store: a candidate, or the eviction by the guardian of a dead node.
+/// A client of the store: a candidate, or the guardian of a dead node, which evicts the node's entry.
 #[derive(Clone, Debug)]
 pub enum Machine {
     /// A candidate.
     Candidate(Box<Candidate>),
-    /// A guardian that evicts the dead.
+    /// The guardian of a dead node, which evicts the node's entry.
     Eviction(Box<Eviction>),
 }
 
@@ -165,7 +165,7 @@ impl Algorithm for Session {
         }
     }
 
-    /// Looks and keep-alives are sent all the time, and so are the successful replies to them.
+    /// Queue reads and keep-alives are sent all the time, and so are their successful replies.
     fn is_routine(message: &Message) -> bool {
         match message {
             Message::KeepAlive { .. } | Message::Campaign { .. } | Message::First { .. } => true,
@@ -274,8 +274,8 @@ impl Algorithm for Session {
         ]
     }
 
-    /// An abandoned session expires; the next in the queue may be another session that was abandoned by
-    /// requests under way. A node that has given up an entry waits until its own session is gone for certain.
+    /// An abandoned session expires. The next entry may belong to another abandoned session, created by requests
+    /// under way. A node that has given up an entry waits until its own session has certainly ended.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();

@@ -14,7 +14,7 @@ struct Choice {
     guarantee: &'static str,
 }
 
-/// Returns the reasons, or `None` for a variant of another election, which would only make the choice harder.
+/// Returns the reasons, or `None` for a variant of another election, which the guide leaves out.
 const fn choice(contender: Contender) -> Option<Choice> {
     let (link, when, guarantee) = match contender {
         Contender::Quorum => (
@@ -62,7 +62,7 @@ const fn choice(contender: Contender) -> Option<Choice> {
     Some(Choice { link, when, guarantee })
 }
 
-/// The table of `docs/guide/choosing.md`, made of the rows of all contenders and all scenarios.
+/// The table of `docs/guide/choosing.md`, from the rows of all contenders and scenarios.
 #[must_use]
 pub fn choices(setup: &Setup, runs: u64, rows: &[ComparisonRow]) -> String {
     let mut text = String::new();

@@ -24,29 +24,29 @@ pub enum Contender {
     ConfirmedLease,
     /// The oldest member of a cluster.
     Seniority(Split),
-    /// The highest name, asked for among all.
+    /// Bully: the highest name leads.
     Bully,
-    /// The highest name, asked for around a ring.
+    /// Chang and Roberts' ring: the highest name leads.
     Ring,
-    /// The same, in both directions.
+    /// Hirschberg and Sinclair's bidirectional ring: the highest name leads.
     RingBidirectional,
 }
 
-/// The policy of a cluster by seniority after a split: those policies that differ most visibly.
+/// The split policy of a cluster by seniority: the policies with the most visible differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Split {
-    /// The larger one.
+    /// The larger part goes on.
     KeepMajority,
-    /// The one with the oldest member.
+    /// The part with the oldest member goes on.
     KeepOldest,
-    /// The one that a store chooses.
+    /// The part that wins a lease in a store goes on.
     Lease,
-    /// All of them.
+    /// All parts go on.
     Available,
 }
 
 impl Contender {
-    /// All of them, in the order of the tables.
+    /// All contenders, in the order of the tables.
     pub const ALL: &[Self] = &[
         Self::Quorum,
         Self::Lease,
@@ -63,7 +63,7 @@ impl Contender {
         Self::RingBidirectional,
     ];
 
-    /// The name: that of the election, and of its variant.
+    /// The name of the election and its variant.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Contender {
         }
     }
 
-    /// The one of this name.
+    /// The contender of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|contender| contender.name() == name)

@@ -1,5 +1,4 @@
-//! The faults that strike the nodes: the same for every election, and drawn from the seed where there is a
-//! choice.
+//! The faults of a comparison: the same for every election, with random choices determined by the seed.
 
 use primacy_core::{Command, Duration, Input};
 
@@ -12,28 +11,28 @@ use crate::world::faults::Crash;
 /// The duration of a fault: three leases of a store.
 const STRUCK: Duration = Duration::from_secs(30);
 
-/// The time measured after that, when all is well again.
+/// The time measured after the fault has ended.
 const AFTER: Duration = Duration::from_secs(30);
 
-/// The time for which a bad link is bad, and good, in turn.
+/// The duration of each phase of a bad link, in which it is bad or good.
 const TURN: Duration = Duration::from_secs(5);
 
-/// The number of these turns.
+/// The number of bad phases.
 const TURNS: u32 = 6;
 
-/// The time that a restarted node is down.
+/// The downtime of a restarted node.
 const DOWN: Duration = Duration::from_secs(2);
 
-/// The time until the next one is restarted.
+/// The time from the restart of one node to the restart of the next one.
 const UP: Duration = Duration::from_secs(8);
 
-/// The time that a node to be restarted has to give up the lead, and the interval of checking whether it has.
+/// The time within which a node must give up the lead before its restart, and the interval of checking.
 const WITHDRAWS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
 /// A scenario: the faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
-    /// Nothing.
+    /// No fault.
     Calm,
     /// The leader's process is killed; its guardian ends its work and reports the death to the others.
     Crash,
@@ -47,12 +46,12 @@ pub enum Scenario {
     /// five, six times: in both directions, then from the leader only, then to the leader only, and again.
     /// All other links work.
     BadLink,
-    /// Each node in turn is told to withdraw, ends, and starts again two seconds later.
+    /// Each node in turn withdraws, ends, and starts again two seconds later.
     RollingRestart,
 }
 
 impl Scenario {
-    /// All of them, in the order of the tables.
+    /// All scenarios, in the order of the tables.
     pub const ALL: &[Self] = &[
         Self::Calm,
         Self::Crash,
@@ -77,13 +76,13 @@ impl Scenario {
         }
     }
 
-    /// The one of this name.
+    /// The scenario of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|scenario| scenario.name() == name)
     }
 
-    /// Returns a sentence on the scenario for this many nodes.
+    /// Returns a one-sentence description of the scenario for this many nodes.
     #[must_use]
     pub fn about(self, nodes: usize) -> String {
         let minority = minority(nodes);
@@ -152,7 +151,7 @@ impl<A: Algorithm> Trial<A> {
         self.heal();
     }
 
-    /// Draws the nodes that are with the leader in the smaller part.
+    /// Draws the nodes that join the leader in the smaller part.
     fn draw_others(&mut self, leader: ProcessSlot) -> Vec<ProcessSlot> {
         let mut others: Vec<ProcessSlot> = self.world.slots().filter(|&slot| slot != leader).collect();
         let wanted = minority(others.len() + 1).saturating_sub(1);
@@ -185,7 +184,7 @@ impl<A: Algorithm> Trial<A> {
             self.world.give(slot, Input::Command(Command::Withdraw));
             let (most, interval) = WITHDRAWS;
             let end = self.world.now().after(most);
-            // Once at least, so that its messages to the others have left.
+            // At least one interval, so that the node's messages to the others have left.
             loop {
                 self.advance(interval);
                 if !self.works(slot) || self.world.now() >= end {

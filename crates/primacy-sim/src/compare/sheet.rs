@@ -1,4 +1,4 @@
-//! The comparison as a picture.
+//! The comparison as a bar chart.
 
 use primacy_core::Duration;
 
@@ -7,7 +7,7 @@ use super::{ComparisonRow, Scenario, Setup};
 use crate::draw::bars::{Band, BarRow, Bars, Cell, Column, Scale, svg};
 use crate::draw::plot::number;
 
-/// Draws the rows, those of each scenario in a band.
+/// Draws the rows, one band for each scenario.
 #[must_use]
 pub fn sheet(setup: &Setup, runs: u64, rows: &[ComparisonRow]) -> String {
     let mut bands: Vec<(Scenario, Vec<&ComparisonRow>)> = Vec::new();
@@ -64,7 +64,7 @@ fn columns(rows: &[ComparisonRow]) -> Vec<Column> {
     ]
 }
 
-/// Returns an even scale from nought to at least this maximum, in two steps that are easily read.
+/// Returns a linear scale from zero to at least this maximum, with two round steps.
 fn even(most: u64) -> Scale {
     let powers = core::iter::successors(Some(1_u64), |power| power.checked_mul(10));
     let steps = powers.flat_map(|power| [1, 2, 3, 4, 5].map(|step| power.saturating_mul(step)));

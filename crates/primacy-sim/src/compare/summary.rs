@@ -1,14 +1,14 @@
-//! The runs of several seeds, summed up.
+//! A summary of the runs of several seeds.
 
 use primacy_core::Duration;
 
 use super::{Contender, Outcome, Scenario};
 
-/// The median of several numbers, and the largest of them. Of an even number, the smaller of the two in the
-/// middle.
+/// The median and the maximum of several numbers. Of an even count, the median is the smaller of the two middle
+/// numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span<T> {
-    /// The median: as many are smaller as are larger.
+    /// The median.
     pub median: T,
     /// The largest.
     pub most: T,
@@ -23,12 +23,11 @@ pub struct ComparisonRow {
     pub scenario: Scenario,
     /// The number of measured runs.
     pub runs: usize,
-    /// The number of runs that had no single leader before the scenario could begin. They count in nothing
-    /// else.
+    /// The number of runs without a single leader before the scenario could begin. The other columns leave them out.
     pub leaderless_runs: usize,
     /// See [`Outcome::leaderless`].
     pub leaderless: Span<Duration>,
-    /// The most leaders at once in any run; a violation has no median.
+    /// The most leaders at once in any run; the maximum rather than the median, because two are a violation.
     pub leaders_max: u32,
     /// See [`Outcome::overlap`].
     pub overlap: Span<Duration>,

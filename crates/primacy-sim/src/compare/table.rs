@@ -6,7 +6,7 @@ use primacy_core::Duration;
 
 use super::{ComparisonRow, Scenario, Setup};
 
-/// A duration in so few digits that two of them can be compared at a glance: `0`, `4 ms`, `1.06 s`, `30.0 s`.
+/// Formats a duration with at most three digits, for comparison at a glance: `0`, `4 ms`, `1.06 s`, `30.0 s`.
 #[must_use]
 pub fn in_words(duration: Duration) -> String {
     let micros = duration.as_nanos() / 1_000;
@@ -21,30 +21,30 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
-/// A share of a million as people write it: `0 %`, `1.5 %`.
+/// Formats parts per million as a percentage: `0 %`, `1.5 %`.
 pub(super) fn share(ppm: u32) -> String {
     let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns the number of leaders at once, and the time for which there were so many.
+/// Returns the maximum number of simultaneous leaders, and for how long there were that many.
 pub(super) fn at_once(row: &ComparisonRow) -> String {
     match row.leaders_max {
         most @ (0 | 1) => most.to_string(),
-        // In most runs never.
+        // Most runs have no overlap, so the maximum is shown.
         most if row.overlap.median.is_zero() => format!("{most} for up to {}", in_words(row.overlap.most)),
         most => format!("{most} for {}", in_words(row.overlap.median)),
     }
 }
 
-/// The surroundings, in a line.
+/// The setup as one line.
 pub(super) fn surroundings(setup: &Setup, runs: u64) -> String {
     let Setup { nodes, delay, lost_ppm, .. } = *setup;
     let (delay, lost) = (in_words(delay), share(lost_ppm));
     format!("{nodes} nodes, {delay} from one to another, {lost} of the packets lost; {runs} runs of each")
 }
 
-/// The table: the rows below the scenarios that they belong to, in the order in which they are given.
+/// The table: the rows of each scenario under its heading, in the given order.
 #[must_use]
 pub fn table(setup: &Setup, runs: u64, rows: &[ComparisonRow]) -> String {
     let mut text = String::new();

@@ -19,8 +19,8 @@ use crate::world::{Conditions, World};
 /// The nodes start within this time.
 const START: Duration = Duration::from_secs(1);
 
-/// The time for which they are left alone once they agree, and the maximum that is added to it by chance, so
-/// that the scenario strikes at any moment between two renewals, heartbeats or probes.
+/// The time for which the nodes run undisturbed once they agree, and the maximum random time added to it, so that the
+/// scenario strikes at any moment between two renewals, heartbeats or probes.
 const ALONE: Duration = Duration::from_secs(10);
 
 /// The interval of checking whether they agree.
@@ -76,7 +76,7 @@ impl<A: Algorithm> Trial<A> {
         Self { world, rng, aside, struck: 0, watch, began: (Moment::default(), Sent::default()) }
     }
 
-    /// Starts all nodes, and waits for a leader. Nothing of this counts.
+    /// Starts all nodes, and waits for a leader. Nothing of this is measured.
     fn settle(&mut self) -> Option<ProcessSlot> {
         let mut starts: Vec<(Duration, ProcessSlot)> = Vec::new();
         for slot in self.world.slots() {
@@ -90,7 +90,7 @@ impl<A: Algorithm> Trial<A> {
         self.wait_until(|world| world.agreed(None))?;
         let alone = ALONE.plus(self.rng.duration_up_to(ALONE));
         self.world.run_until(self.world.now().after(alone));
-        // It may just have been lost by chance.
+        // The leader may just have lost its lead by chance.
         self.wait_until(|world| world.leaders().count() == 1)?;
         self.world.leaders().next()
     }
@@ -117,14 +117,13 @@ impl<A: Algorithm> Trial<A> {
         self.world.run_until(until);
     }
 
-    /// Records that these nodes are about to be struck; where one of them leads, a change of leader is called
-    /// for.
+    /// Records that these nodes are about to be struck. If one of them leads, one change of leader is not needless.
     pub(super) fn strike(&mut self, slots: &[ProcessSlot]) {
         let leaders = slots.iter().filter(|&&slot| self.world.believes(slot)).count();
         self.struck += leaders as u64;
     }
 
-    /// Cuts these off from all others, and from the store.
+    /// Cuts these nodes off from all others, and from the store.
     pub(super) fn cut_off(&mut self, slots: &[ProcessSlot]) {
         self.strike(slots);
         let inside = |host: Host| slots.iter().any(|&slot| self.world.host(slot) == host);

@@ -1,4 +1,4 @@
-//! The leaders from event to event, with the sums of times and changes.
+//! The sums of times and changes of leaders, updated at each event.
 
 use std::collections::BTreeSet;
 
@@ -8,32 +8,32 @@ use crate::algorithm::Algorithm;
 use crate::clock::Moment;
 use crate::world::World;
 
-/// The sums so far.
+/// The totals so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     /// The time in which no node acted as the leader of the larger part.
     pub(super) leaderless: Duration,
     /// The maximum number of nodes that acted as the leader at the same moment.
     pub(super) leaders_max: u32,
-    /// The time in which two or more did.
+    /// The time in which two or more nodes did.
     pub(super) overlap: Duration,
     /// The number of leader changes of the larger part.
     pub(super) changes: u64,
-    /// The last leadership that the larger part got, by its number in the world.
+    /// The latest leadership in the larger part, by its number in the world.
     current: u64,
-    /// The last leadership that was seen anywhere.
+    /// The latest leadership of any node.
     newest: u64,
 }
 
 impl Watch {
-    /// Begins in a world in which one node leads.
+    /// Begins in a world in which exactly one node leads.
     pub(super) fn begin<A: Algorithm>(world: &World<A>) -> Self {
         let current = world.leaderships.in_force(world.now()).map(|interval| interval.ordinal).max();
         Self { current: current.unwrap_or(0), newest: world.leaderships.count, ..Self::default() }
     }
 
-    /// Adds the time from now until `until`, in which nothing happens but that leaderships end by the clock.
-    /// The nodes `aside` do not belong to the larger part.
+    /// Adds the time from now until `until`, in which leaderships only end by the clock. The nodes `aside` do not
+    /// belong to the larger part.
     pub(super) fn add<A: Algorithm>(&mut self, world: &World<A>, until: Moment, aside: &BTreeSet<NodeId>) {
         let mut from = world.now();
         while from < until {
@@ -69,7 +69,7 @@ impl Watch {
         } else if let Some(&left) =
             of_larger_part.iter().max().filter(|_| !of_larger_part.contains(&self.current))
         {
-            // Its last leader has given up, while an earlier one, or one from elsewhere, still holds.
+            // The latest leadership has ended, while an earlier one, or one of a cut-off node, is still in force.
             self.changes += 1;
             self.current = left;
         }

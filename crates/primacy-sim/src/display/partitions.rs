@@ -2,7 +2,7 @@
 
 use primacy_kv::partitions::{Partitions, Plan};
 
-/// All partitions as text for people, a line for each run of equal ones.
+/// Returns all partitions as text for people, one line for each run of equal ones.
 #[must_use]
 pub fn partitions_text(partitions: &Partitions) -> Vec<String> {
     let runs = partitions.groups().flat_map(|(group, _)| partitions.runs(group));

@@ -10,10 +10,10 @@ use crate::clock::Moment;
 use crate::network::Remark;
 use crate::trace::{Delivery, Entry, Level, Party, TraceEvent};
 
-/// The distance from the middle of a column at which arrows begin and end.
+/// The horizontal distance between the middle of a column and the end of an arrow.
 const ASIDE: i64 = 9;
 
-/// The width of a letter of a label, in tenths of a pixel; a little too much is better than too little.
+/// The estimated width of a letter of a label, in tenths of a pixel; rather too wide than too narrow.
 const LETTER: i64 = 58;
 
 /// Draws the messages of all lines, and those that were under way when the picture begins.
@@ -64,7 +64,7 @@ fn message(page: &mut Page, rows: &Rows, entry: &Entry, y: i64, (from, to): (i64
         (None | Some(Remark::Doubled), _) => "message",
     };
     if delivery.arrivals == [None, None] {
-        // It does not arrive: most of the way, and a cross.
+        // The message does not arrive: its arrow ends after most of the way, with a cross.
         let end = (from + (to - from) * 6 / 10, y + 8);
         page.line(start, end, class);
         return page.cross(end, 4, "cross");
@@ -72,7 +72,7 @@ fn message(page: &mut Page, rows: &Rows, entry: &Entry, y: i64, (from, to): (i64
     for (again, arrival) in delivery.arrivals.iter().flatten().enumerate() {
         let class = if again > 0 { "again" } else { class };
         if rows.is_after(*arrival) {
-            // On its way when the picture ends.
+            // The message is still on its way when the picture ends.
             page.line(start, (from + (to - from) / 2, rows.bottom()), class);
             continue;
         }

@@ -1,8 +1,8 @@
-//! Bars in rows and columns, the rows in bands, in SVG: the same few numbers of many things beside each other.
+//! Bar charts in SVG: a few numbers of each row beside each other, with the rows grouped in bands.
 
 use super::page::Page;
 
-/// The colours, beside those of every picture.
+/// The colours, in addition to those of every picture.
 const STYLE: &str = include_str!("bars.css");
 
 const LEFT: i64 = 16;
@@ -10,12 +10,12 @@ const NAMES: i64 = 176;
 const TOP: i64 = 128;
 const ROW: i64 = 17;
 const BAR: i64 = 9;
-/// Above the rows of a band, and below them for the numbers of the axes.
+/// The space above the rows of a band, and below them for the numbers of the axes.
 const HEAD: i64 = 30;
 const FOOT: i64 = 30;
 /// The gap between two columns.
 const GAP: i64 = 22;
-/// The place of zero on a logarithmic axis, which has no nought.
+/// The position of zero on a logarithmic axis, which has no zero.
 const NOUGHT: i64 = 28;
 /// The side of one of the squares that show a count.
 const SQUARE: i64 = 9;
@@ -40,26 +40,26 @@ pub struct Bars {
 pub struct Column {
     /// The title.
     pub title: String,
-    /// The unit, and how the bars are to be read.
+    /// The unit, with a hint on reading the bars.
     pub unit: String,
     /// The scale of the axis.
     pub scale: Scale,
-    /// The length of the longest bar, and the width of the words behind it.
+    /// The length of the longest bar, and the width of the text behind it.
     pub widths: [i64; 2],
 }
 
 /// The scale of an axis.
 #[derive(Clone, Debug)]
 pub enum Scale {
-    /// By powers of ten, with these numbers on the axis; the first is the least and the last the largest.
+    /// Logarithmic, with these labelled ticks; the first is the minimum and the last the maximum.
     Logarithmic(Vec<(f64, String)>),
-    /// Evenly from nought, with these numbers on the axis; the last is the largest.
+    /// Linear from zero, with these labelled ticks; the last is the maximum.
     Even(Vec<(f64, String)>),
-    /// As a number of squares, and without an axis.
+    /// The value as a number of squares, without an axis.
     Squares,
 }
 
-/// Rows that belong together.
+/// A group of rows.
 #[derive(Clone, Debug)]
 pub struct Band {
     /// Its name.
@@ -70,7 +70,7 @@ pub struct Band {
     pub rows: Vec<BarRow>,
 }
 
-/// One thing, and its numbers.
+/// One row: its name, and its numbers.
 #[derive(Clone, Debug)]
 pub struct BarRow {
     /// Its name.
@@ -86,9 +86,9 @@ pub struct BarRow {
 pub struct Cell {
     /// The length of the bar.
     pub value: f64,
-    /// The end of the line that is drawn from the end of the bar.
+    /// The end of the thin line that extends the bar.
     pub reach: f64,
-    /// The text behind it.
+    /// The text behind the bar.
     pub text: String,
     /// True if the number deserves attention.
     pub is_loud: bool,
@@ -190,7 +190,7 @@ fn draw_cell(page: &mut Page, column: &Column, cell: &Cell, (x, y): (i64, i64), 
 }
 
 impl Column {
-    /// Returns the distance of a number from the left of its column.
+    /// Returns the horizontal position of a value within its column.
     fn place(&self, value: f64) -> i64 {
         let width = self.widths[0] as f64;
         let ends = |ticks: &[(f64, String)]| Some((ticks.first()?.0, ticks.last()?.0));

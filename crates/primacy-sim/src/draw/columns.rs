@@ -1,4 +1,4 @@
-//! The columns and their places: the nodes by name, each with its guardian beside it if that one sends
+//! The columns and their positions: the nodes by name, each with its guardian beside it if the guardian sends
 //! anything, then the store and the resource.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use super::page::Page;
 use super::parties;
 use crate::trace::{Entry, Party, TraceEvent};
 
-/// The width of the axis of moments, left of the first column.
+/// The width of the time axis, left of the first column.
 const AXIS: i64 = 84;
 
 /// The widths of the columns that do not depend on the number of nodes.
@@ -21,13 +21,13 @@ const RESOURCE: i64 = 170;
 pub(super) struct Columns {
     places: BTreeMap<Party, i64>,
     resource: Option<i64>,
-    /// All places, from left to right.
+    /// All positions, from left to right.
     all: Vec<i64>,
     end: i64,
 }
 
 impl Columns {
-    /// Lays out a column for every node of the run, and for the other parties that take part in `shown`.
+    /// Lays out a column for every node of the run, and for the other parties that occur in `shown`.
     pub(super) fn of(entries: &[Entry], shown: &[Entry]) -> Self {
         let mut parties = parties(entries);
         parties.retain(|party| matches!(party, Party::Node(_)));
@@ -64,7 +64,7 @@ impl Columns {
         columns
     }
 
-    /// Takes the next column, and returns its middle.
+    /// Allocates the next column, and returns its middle.
     fn take(&mut self, width: i64) -> i64 {
         let place = self.end + width / 2;
         self.end += width;
@@ -77,12 +77,12 @@ impl Columns {
         self.places.get(&party).copied().unwrap_or(AXIS)
     }
 
-    /// The middle of the resource's column, if anything was written.
+    /// The middle of the resource's column, if any write was made.
     pub(super) const fn resource(&self) -> Option<i64> {
         self.resource
     }
 
-    /// Returns the parties that have a column, from left to right by kind.
+    /// Returns the parties that have a column, with its middle, from left to right by kind.
     pub(super) fn parties(&self) -> impl Iterator<Item = (Party, i64)> + '_ {
         self.places.iter().map(|(&party, &place)| (party, place))
     }
@@ -97,7 +97,7 @@ impl Columns {
         self.end
     }
 
-    /// Returns the room from a place to its neighbour on one side.
+    /// Returns the space between a position and its neighbour on one side.
     pub(super) fn room(&self, place: i64, to_the_right: bool) -> i64 {
         let next = if to_the_right {
             self.all.iter().copied().find(|&other| other > place)
@@ -107,7 +107,7 @@ impl Columns {
         next.map_or(120, |next| (next - place).abs())
     }
 
-    /// Draws the names once more, small.
+    /// Repeats the names, in small letters.
     pub(super) fn name(&self, page: &mut Page, y: i64) {
         for (party, place) in self.parties().filter(|(party, _)| !matches!(party, Party::Guardian(_))) {
             page.text(place + 10, y, "small dim", &party.to_string());

@@ -3,7 +3,7 @@
 use super::lives::{Stance, piece};
 use super::page::Page;
 
-/// The room of an item.
+/// The width of an item.
 const WIDTH: i64 = 178;
 const HEIGHT: i64 = 24;
 const ITEMS_IN_A_ROW: i64 = 5;

@@ -9,7 +9,7 @@ use super::rows::Rows;
 use crate::clock::Moment;
 use crate::trace::{Party, TraceEvent, Turn};
 
-/// The state of a node, as its band shows it.
+/// The state of a node, shown as the colour of its band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stance {
     /// It does not run.
@@ -22,7 +22,7 @@ pub(super) enum Stance {
     Leading,
     /// It drains its work.
     Draining,
-    /// Its lead has run out, and it has not noticed.
+    /// Its lease has expired, and it has not noticed yet.
     Lapsed,
 }
 
@@ -49,13 +49,13 @@ impl Stance {
     }
 }
 
-/// The state of a node, and the height at which it began.
+/// The state of a node, and the height at which that state began.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     since: i64,
     stance: Stance,
     paused: bool,
-    /// The end of its lead.
+    /// The end of its leadership by its own clock.
     until: Moment,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn draw(page: &mut Page, columns: &Columns, rows: &Rows, placed: &[Pl
     }
 }
 
-/// Returns the life line after a turn.
+/// Returns the state after a change of the node.
 fn after(life: Life, turn: Turn, y: i64) -> Life {
     let campaigns = |stance| Life { since: y, stance, ..life };
     match turn {
@@ -107,7 +107,7 @@ fn after(life: Life, turn: Turn, y: i64) -> Life {
     }
 }
 
-/// Draws a stretch of a life line; the part of a lead after its end is drawn as lapsed.
+/// Draws a stretch of a life line; the part of a leadership after its end is drawn as lapsed.
 fn band(page: &mut Page, x: i64, life: &Life, end: i64, at: Moment, rows: &Rows) {
     let leads = matches!(life.stance, Stance::Leading | Stance::Draining);
     let lapses = leads && life.until < at && !rows.is_after(life.until);
@@ -118,7 +118,7 @@ fn band(page: &mut Page, x: i64, life: &Life, end: i64, at: Moment, rows: &Rows)
     }
 }
 
-/// One band.
+/// Draws one band.
 pub(super) fn piece(page: &mut Page, x: i64, (from, to): (i64, i64), stance: Stance, paused: bool) {
     let width = stance.width();
     if stance == Stance::Down {

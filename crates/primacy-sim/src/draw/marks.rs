@@ -1,4 +1,4 @@
-//! The marks of events: turns of nodes, deeds, writes to the resource, broken invariants.
+//! The marks of events: changes of nodes, deeds, writes to the resource, broken invariants.
 
 use primacy_core::NodeId;
 
@@ -50,7 +50,7 @@ fn turned(page: &mut Page, x: i64, y: i64, turn: Turn) {
     }
 }
 
-/// Draws a deed on two parties between them, and a deed on all across the picture.
+/// Draws a deed as a line between its parties, or across the whole picture if it has none.
 fn deed(page: &mut Page, columns: &Columns, y: i64, to: &[Party]) {
     let places: Vec<i64> = to.iter().map(|&party| columns.of_party(party)).collect();
     match (places.iter().min(), places.iter().max()) {

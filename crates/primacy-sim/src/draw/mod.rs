@@ -1,7 +1,7 @@
 //! A run as a sequence diagram in SVG: time runs down, and each party has a column.
 //!
-//! Only the trace is drawn: this module is given entries, and cannot ask the world. The picture has no
-//! script, no font and no link of its own, and follows its reader's choice of light or dark.
+//! This module draws the entries of a trace, and has no access to the world. The picture contains no script, font or
+//! link, and follows the reader's choice of a light or dark theme.
 
 mod arrows;
 pub mod bars;
@@ -23,8 +23,8 @@ use columns::Columns;
 use page::Page;
 use rows::Rows;
 
-/// The maximum number of lines that are drawn: about thirty pages. Of more, the last ones are drawn, and the
-/// picture states the number of the others.
+/// The maximum number of drawn lines: about thirty pages. A longer run is drawn from its end, and the picture states
+/// how many lines are missing.
 pub const LINES_MAX: usize = 1_500;
 
 /// The part of a run that is drawn, and its title.
@@ -53,7 +53,7 @@ impl Frame {
 struct Placed<'a> {
     entry: &'a Entry,
     y: i64,
-    /// True if it has a line of its own. An entry without one still changes the state of nodes.
+    /// True if the entry has a row of its own. An entry without one still changes the state of nodes.
     shown: bool,
 }
 
@@ -96,7 +96,7 @@ pub fn svg(entries: &[Entry], frame: &Frame) -> String {
     page.end(&frame.title)
 }
 
-/// True if an entry needs no row, because it only changes the look of the band beside it.
+/// True if an entry needs no row, because the bands show it.
 fn is_shown_by_bands(entry: &Entry) -> bool {
     match entry.what {
         TraceEvent::Node { turn, .. } => match turn {
@@ -109,7 +109,7 @@ fn is_shown_by_bands(entry: &Entry) -> bool {
     }
 }
 
-/// The description in lines of the picture's width.
+/// Returns the description in lines of the picture's width.
 fn sentences(about: &str, width: i64) -> Vec<String> {
     if about.is_empty() {
         return Vec::new();
@@ -117,7 +117,7 @@ fn sentences(about: &str, width: i64) -> Vec<String> {
     rows::wrapped_at(about, usize::try_from(width / 7).unwrap_or(0))
 }
 
-/// Places every entry, whether it is shown or not.
+/// Assigns a height to every entry, shown or not.
 fn placed<'a>(
     entries: &'a [Entry],
     in_frame: impl Fn(&Entry) -> bool,
@@ -142,7 +142,7 @@ fn placed<'a>(
     entries.iter().map(place).collect()
 }
 
-/// Writes the line that people read, beside its arrows and marks.
+/// Writes the text of a line, beside its arrows and marks.
 fn tell(page: &mut Page, x: i64, y: i64, line: &Line<'_>) {
     let class = match &line.entries[0].what {
         TraceEvent::Says { .. } | TraceEvent::Hears { .. } => "words dim",
@@ -156,7 +156,7 @@ fn tell(page: &mut Page, x: i64, y: i64, line: &Line<'_>) {
     }
 }
 
-/// Returns all parties that take part.
+/// Returns all parties that occur in the entries.
 fn parties(entries: &[Entry]) -> BTreeSet<Party> {
     let mut found = BTreeSet::new();
     for entry in entries {

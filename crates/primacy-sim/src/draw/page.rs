@@ -1,8 +1,8 @@
-//! The few shapes of which a picture is made, as SVG elements, and their looks, in light and in dark.
+//! The few shapes of a picture as SVG elements, and their styles in light and dark.
 
 use core::fmt::Write as _;
 
-/// A picture that grows.
+/// A picture under construction.
 #[derive(Debug)]
 pub(super) struct Page {
     width: i64,
@@ -10,8 +10,8 @@ pub(super) struct Page {
     body: String,
 }
 
-/// Colours by meaning; one meaning differs in light and dark only in brightness. The hues are told apart by
-/// most people who do not see red and green alike, and the widths of the bands by all.
+/// Colours by meaning; light and dark themes differ only in brightness. Most people with red-green colour blindness
+/// can tell the hues apart, and the widths of the bands differ too.
 const STYLE: &str = include_str!("style.css");
 
 impl Page {
@@ -28,7 +28,7 @@ impl Page {
         self.add(format_args!(r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#));
     }
 
-    /// A line through these points. They are not rounded to whole places, or it would not look straight.
+    /// A line through these points. They are not rounded to whole pixels, so that curves look smooth.
     pub(super) fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let points = points.join(" ");
@@ -61,7 +61,8 @@ impl Page {
         ));
     }
 
-    /// A line with a head. The heads are drawn, for markers do not take their line's colour everywhere.
+    /// A line with an arrow head. The head is drawn explicitly, because SVG markers do not take the colour of their
+    /// line in all viewers.
     pub(super) fn arrow(&mut self, from: (i64, i64), to: (i64, i64), class: &str) {
         self.line(from, to, class);
         let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(|place| place as f64);
@@ -80,29 +81,29 @@ impl Page {
         self.add(format_args!(r#"<text x="{x}" y="{y}"{anchor} class="{class}">{text}</text>"#));
     }
 
-    /// Words that begin here.
+    /// Text that begins here.
     pub(super) fn text(&mut self, x: i64, y: i64, class: &str, text: &str) {
         self.words(x, y, "", class, text);
     }
 
-    /// Words that end here.
+    /// Text that ends here.
     pub(super) fn text_end(&mut self, x: i64, y: i64, class: &str, text: &str) {
         self.words(x, y, r#" text-anchor="end""#, class, text);
     }
 
-    /// Words around a place.
+    /// Text centred here.
     pub(super) fn centred(&mut self, x: i64, y: i64, class: &str, text: &str) {
         self.words(x, y, r#" text-anchor="middle""#, class, text);
     }
 
-    /// Words in a box.
+    /// Text in a box.
     pub(super) fn boxed(&mut self, x: i64, y: i64, class: &str, text: &str) {
         let width = i64::try_from(text.chars().count()).unwrap_or(8) * 8 + 22;
         self.rect(x - width / 2, y - 15, width, 21, "box");
         self.centred(x, y, class, text);
     }
 
-    /// Opens a group that shows this text when it is pointed at.
+    /// Opens a group with this text as its tooltip.
     pub(super) fn open_group(&mut self, title: &str) {
         let title = escaped(title);
         self.add(format_args!("<g><title>{title}</title>"));
@@ -117,7 +118,7 @@ impl Page {
         self.end_in(title, "")
     }
 
-    /// The picture as a file, with a style of its own beside that of every picture.
+    /// The picture as a file, with a style of its own in addition to the common one.
     pub(super) fn end_in(self, title: &str, own: &str) -> String {
         let Self { width, height, body } = self;
         let title = escaped(title);
@@ -134,7 +135,7 @@ impl Page {
     }
 }
 
-/// Text as XML allows it.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 
-/// The colours and widths, beside those of every picture.
+/// The colours and widths, in addition to those of every picture.
 const STYLE: &str = include_str!("plot.css");
 
 const WIDTH: i64 = 900;
@@ -11,22 +11,22 @@ const RIGHT: i64 = 640;
 const TOP: i64 = 96;
 const BOTTOM: i64 = 500;
 
-/// A picture of how one number grows with another.
+/// A plot of one number against another.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// The title above it.
     pub title: String,
     /// The description, in some sentences.
     pub about: Vec<String>,
-    /// The names of the axes: to the right, and upwards.
+    /// The names of the horizontal and the vertical axis.
     pub axes: [String; 2],
-    /// The end of the axis to the right, which begins at 1.
+    /// The end of the horizontal axis, which begins at 1.
     pub right_end: f64,
     /// The curves, at most four.
     pub curves: Vec<Curve>,
 }
 
-/// A formula, and the counts beside it.
+/// The curve of a formula, with the counts as dots.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// The name, in two lines.
@@ -50,7 +50,7 @@ impl Scale {
         Self { right_decades: plot.right_end.max(10.0).log10(), up_decades: highest.log10().ceil() }
     }
 
-    /// Returns the exact place of a point.
+    /// Returns the exact position of a point.
     fn place(&self, (right, up): (f64, f64)) -> (f64, f64) {
         let share = |value: f64, decades: f64| value.max(1.0).log10() / decades;
         let x = LEFT as f64 + (RIGHT - LEFT) as f64 * share(right, self.right_decades);
@@ -113,7 +113,7 @@ fn axes(page: &mut Page, plot: &Plot, scale: &Scale) {
     page.text(16, TOP - 12, "small", &plot.axes[1]);
 }
 
-/// Returns 1, 2, … 9, 10, 20, …, and whether each is a power of ten.
+/// Returns the ticks 1, 2, … 9, 10, 20, …, and whether each is a power of ten.
 fn ticks(decades: f64) -> Vec<(f64, bool)> {
     let end = 10_f64.powf(decades) * (1.0 + 1e-9);
     let powers =
@@ -122,7 +122,7 @@ fn ticks(decades: f64) -> Vec<(f64, bool)> {
     all.filter(|&(value, _)| value <= end).collect()
 }
 
-/// Draws the labels beside the ends of the curves, one below the other where two ends are close.
+/// Draws the labels at the ends of the curves, one below the other where two ends are close.
 fn labels(page: &mut Page, plot: &Plot, scale: &Scale) {
     let mut ends: Vec<(i64, usize)> = Vec::new();
     for (number, curve) in plot.curves.iter().enumerate() {
@@ -147,7 +147,7 @@ fn labels(page: &mut Page, plot: &Plot, scale: &Scale) {
     page.text(RIGHT + 132, key, "small", "counted");
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 #[must_use]
 pub fn number(value: f64) -> String {
     let digits = format!("{value:.0}");

@@ -1,5 +1,5 @@
-//! From time to height. Every line has a row of its own, so that it can be read; between rows the height
-//! grows with the logarithm of the time, and a stretch longer than [`QUIET`] is cut short and marked.
+//! The mapping of time to height. Every line has a row of its own, so that its text is legible; between rows the
+//! height grows with the logarithm of the time, and an interval longer than [`QUIET`] is cut short and marked.
 
 use primacy_core::Duration;
 
@@ -14,13 +14,13 @@ pub(super) const ROW: i64 = 15;
 /// The distance from the arrow heads of a moment to its first row, so that no label hides them.
 const BELOW_HEADS: i64 = 14;
 
-/// The longest time without an event that is not cut short.
+/// The longest eventless interval that is not cut short.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// The height of a stretch that was cut short.
+/// The height of an interval that was cut short.
 const CUT_SHORT: i64 = 34;
 
-/// The distance between repetitions of the column names, where it is quiet.
+/// The distance between repetitions of the column names, which are drawn in eventless intervals.
 const NAMED_EVERY: i64 = 600;
 
 /// The number of characters of a line in one row.
@@ -30,7 +30,7 @@ const CHARACTERS: usize = 84;
 #[derive(Clone, Copy, Debug)]
 struct Tick {
     at: Moment,
-    /// The height of arrivals at this moment.
+    /// The height of the messages that arrive at this moment.
     y: i64,
     /// The end of its last row.
     end: i64,
@@ -43,7 +43,7 @@ pub(super) struct Rows {
     lines: Vec<i64>,
     top: i64,
     bottom: i64,
-    /// The middle of each stretch that was cut short, and its duration.
+    /// The middle of each interval that was cut short, and its duration.
     quiet: Vec<(i64, Duration)>,
 }
 
@@ -85,7 +85,7 @@ impl Rows {
             self.quiet.push((y + CUT_SHORT / 2, time));
             return CUT_SHORT;
         }
-        // Steps of 250 µs: a packet on a fast network still goes down a little.
+        // In steps of 250 µs, so that a packet on a fast network still has a visible slope.
         let steps = time.as_nanos() / 250_000;
         4 + 2 * i64::from((steps + 1).ilog2())
     }
@@ -135,8 +135,7 @@ impl Rows {
         self.ticks.first().is_some_and(|first| first.at <= moment) && !self.is_after(moment)
     }
 
-    /// Draws the moments on the left, with a line to the words on the right, and the stretches that were cut
-    /// short.
+    /// Draws the times on the left, a line from each to its text on the right, and the intervals that were cut short.
     pub(super) fn draw(&self, page: &mut Page, columns: &Columns) {
         let mut named = self.top;
         for &(y, time) in &self.quiet {
@@ -156,7 +155,7 @@ impl Rows {
     }
 }
 
-/// Returns the moments that a line needs a place for.
+/// Returns the moments that a line needs a height for.
 fn moments(line: &Line<'_>) -> Vec<Moment> {
     let arrivals = line.entries.iter().flat_map(|entry| match &entry.what {
         TraceEvent::Says { delivery, .. } => delivery.arrivals,
@@ -166,12 +165,12 @@ fn moments(line: &Line<'_>) -> Vec<Moment> {
     arrivals.flatten().chain([line.at]).collect()
 }
 
-/// Returns a line in pieces that fit into the column of words.
+/// Wraps a line to the text column.
 pub(super) fn wrapped(text: &str) -> Vec<String> {
     wrapped_at(text, CHARACTERS)
 }
 
-/// Returns a line in pieces of at most this many characters, where its words allow it.
+/// Wraps a line at this many characters, at spaces if possible.
 pub(super) fn wrapped_at(text: &str, characters: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut length = 0;

@@ -40,7 +40,7 @@ fn whole() -> Frame {
     Frame::whole("A story".to_owned(), String::new())
 }
 
-/// The elements of this class below the legend, without their heads.
+/// Returns the elements of this class below the legend, without the column headings.
 fn elements(picture: &str, element: &str, class: &str) -> Vec<String> {
     let (_, body) = picture.split_once("</g>").unwrap();
     let of_class = format!("class=\"{class}\"");

@@ -28,9 +28,9 @@ pub struct Config {
     pub voters: BTreeSet<NodeId>,
     /// The time between heartbeats of a leader.
     pub heartbeat_interval: Duration,
-    /// The number of missed heartbeats after which the leader is taken to be gone.
+    /// The number of missed heartbeats after which a node takes the leader to be gone.
     pub miss_count: u32,
-    /// The time that a new node listens for a leader.
+    /// The time for which a new node listens for a leader.
     pub initial_wait: Duration,
     /// The longest random wait before a proposal.
     pub random_wait_max: Duration,
@@ -40,17 +40,17 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// A message between nodes. It carries no number, which is the cause of all four problems.
+/// A message between nodes. It carries no term, which is the cause of all four problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// "Support me."
+    /// A request for support.
     Proposal,
-    /// The answer.
+    /// The answer to a proposal.
     ProposalReply {
         /// Yes or no.
         yes: bool,
     },
-    /// "I lead."
+    /// The sender's claim to lead.
     Heartbeat,
 }
 
@@ -102,7 +102,7 @@ impl Protocol for BlazingmqNaive {
 }
 
 impl BlazingmqNaive {
-    /// The machine of `config.me`. It does not campaign until it is told to.
+    /// The machine of `config.me`. It campaigns only on command.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         let mut rng = Rng::new(config.seed);
@@ -119,7 +119,7 @@ impl BlazingmqNaive {
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         match (&mut self.role, message) {
-            // Yes to all: nothing in a proposal distinguishes it from another.
+            // A node accepts every proposal: nothing distinguishes one proposal from another.
             (Role::Waiting { .. } | Role::Following { .. }, Message::Proposal) => {
                 self.send(from, Message::ProposalReply { yes: true });
             }

@@ -1,4 +1,4 @@
-//! The emergent leader of the article as it is written, to watch it fail. The corrected election is
+//! The emergent leader exactly as the article states it, kept to demonstrate its faults. The corrected election is
 //! [`seniority`](primacy_core::election::seniority).
 //!
 //! Assumes   nothing that it states; but it rests on messages arriving, and on members failing one at a time and never being cut off.
@@ -11,8 +11,8 @@
 //!           5. of two parts of one size each asks the other to join, and both do.
 //! Costs     a heartbeat from each to all. Never use it.
 //!
-//! Where the copies of it are silent: a member joins anew under the same identity; a part that merges gives up its view before the other
-//! one has answered, as its `shutdown` does.
+//! Where all versions of the article are silent: a member joins again under the same identity; a part that merges
+//! gives up its view before the other part has answered, as the article's `shutdown` does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,22 +26,22 @@ use primacy_core::{
 pub struct Config {
     /// This node.
     pub me: Identity,
-    /// The seed that it asks, or itself if it is one.
+    /// The seed that the node asks to join, or the node itself if it is the seed.
     pub seed: NodeId,
     /// The time between heartbeats of a member, and between its checks of the others.
     pub interval: Duration,
-    /// The silence after which a member has failed.
+    /// The silence after which a member counts as failed.
     pub timeout: Duration,
     /// The time between requests to join.
     pub join_interval: Duration,
-    /// The number of members that a request must exceed, the text's "minimum".
+    /// The number of members that must be exceeded for a request to be served, the text's "minimum".
     pub minimum: usize,
 }
 
 /// The members with their ages, and those that have failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The version: one more with each change, by any member.
+    /// The version: incremented with each change, by any member.
     pub version: u64,
     /// The live members with their ages.
     pub live: BTreeMap<NodeId, u64>,
@@ -60,9 +60,9 @@ pub enum Message {
     UpdateMembership(Membership),
     /// To the members, with the version of the membership.
     Heartbeat(u64),
-    /// To the failed members: "I live", with the number of live members here.
+    /// To the failed members: the sender lives, with the number of live members in its view.
     SplitBrainJoin(usize),
-    /// To the smaller part, and within it: "join this one".
+    /// To the smaller part, and within it: join the part of this node.
     Merge(NodeId),
 }
 
@@ -98,8 +98,7 @@ impl Protocol for Emergent {
                 self.campaigning = true;
                 self.join(now, self.config.seed);
             }
-            // Messages that were queued before the seed could be reached are sent now, as any library of
-            // sockets does.
+            // Messages that were queued while the seed was unreachable are sent now, as socket libraries do.
             Input::Evidence(Evidence::Connected(peer))
                 if self.membership.is_none() && peer.identity.node == self.joins =>
             {
@@ -159,13 +158,13 @@ impl Emergent {
         }
     }
 
-    /// True if it asks to join.
+    /// True if the node is asking to join.
     #[must_use]
     pub const fn joins(&self) -> bool {
         self.membership.is_none()
     }
 
-    /// Checks that a request is served, as the article has it: with more members than the minimum.
+    /// Checks that a request is served by the article's rule: there must be more members than the minimum.
     ///
     /// # Errors
     /// If there are not enough members.
@@ -257,7 +256,7 @@ impl Emergent {
         let is_silent = |heard: &Instant| now >= heard.after(self.config.timeout);
         let failed: BTreeSet<NodeId> =
             self.heard.iter().filter(|(_, heard)| is_silent(heard)).map(|(&node, _)| node).collect();
-        // The check uses the suspicion up.
+        // The check clears the suspicion.
         self.heard.retain(|node, _| !failed.contains(node));
         let my_age = membership.live.get(&me).copied().unwrap_or_default();
         let is_older_than_all =
@@ -273,8 +272,8 @@ impl Emergent {
         }
     }
 
-    /// Reports a change of the leader: the oldest node in its own membership. The article has no event for
-    /// it.
+    /// Reports a change of the leader, which is the oldest node of this node's membership. The article has no such
+    /// event.
     fn tell_leader(&mut self) {
         let oldest = self.membership.as_ref().and_then(Membership::oldest);
         let leads = oldest == Some(self.config.me.node);

@@ -1,5 +1,5 @@
-//! The election of the note of 2000 as it is written, to watch it fail. The corrected election is
-//! [`ranked`](primacy_core::election::ranked).
+//! The election of the note of 2000 exactly as it is stated, kept to demonstrate its faults. The corrected election
+//! is [`ranked`](primacy_core::election::ranked).
 //!
 //! Assumes   nothing that it states; but it rests on the first message of a new leader not being lost.
 //! Promises  nothing. Its faults, in the order of its text:
@@ -11,8 +11,8 @@
 //!           5. after a round that elected no leader all wait for the same long time, and so meet again.
 //! Costs     two messages per server and round trip. Never use it.
 //!
-//! Where the note is silent: a new leader's term is one above the last that it has seen; and a `Lead` is obsolete for a
-//! leader if its term is lower than its own.
+//! Where the note is silent: a new leader's term is one above the last that it has seen; and a leader ignores a
+//! `Lead` of a term below its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,11 +41,11 @@ pub type Seen = (Term, u64);
 /// A message between servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// To all: the last message of a leader that the sender has seen.
+    /// To all servers: the last message of a leader that the sender has seen.
     Elect(Seen),
-    /// To the best claim: that same claim.
+    /// To the sender of the best claim: that claim.
     Vote(Seen),
-    /// To all: "I lead".
+    /// To all servers: the sender's claim to lead.
     Lead(Seen),
 }
 
@@ -71,7 +71,7 @@ enum Elector {
 
 #[derive(Clone, Debug)]
 enum Candidate {
-    /// With the tally board: the latest vote of each server.
+    /// A follower, with its tally: the latest vote of each server for it.
     Follower {
         tally: BTreeMap<NodeId, Seen>,
     },
@@ -126,7 +126,7 @@ impl Gmt2000 {
         }
     }
 
-    /// True if it gathers claims.
+    /// True if the server gathers claims.
     #[must_use]
     pub const fn votes(&self) -> bool {
         matches!(self.elector, Elector::Voting { .. })
@@ -225,7 +225,7 @@ impl Gmt2000 {
         let number = *sent;
         *beat_at = now.after(self.config.heartbeat_interval);
         self.send_all(Message::Lead(number));
-        // Its own elector hears it, too.
+        // The server's own elector follows it, too.
         (self.seen, self.leader) = (number, Some(self.config.me.node));
         self.elector = Elector::Watching { until: now.after(self.config.heartbeat_interval.times(3)) };
     }

@@ -29,7 +29,7 @@ impl Invariant for DrainedBeforeReleased {
         };
         let running = leaderships.in_force(now).find(|interval| match interval.mandate {
             Mandate::Fenced(held) => held == token || (earlier && interval.who == who && held <= token),
-            // Without tokens, nothing guards earlier leaderships.
+            // Without tokens, only the leadership of the released term is checked; earlier ones are not guarded.
             Mandate::Advisory => interval.who == who && interval.term.0 == token.0,
         });
         running.map_or(Ok(()), |interval| {

@@ -4,7 +4,7 @@ use super::{Invariant, Observation, Phase};
 use crate::clock::Moment;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// Checks that all agree once the time that the election states for itself has passed.
+/// Checks that all nodes agree on one leader once the bound that the election states for itself has passed.
 #[derive(Debug, Default)]
 pub struct LeaderAfterHealing {
     healed: Option<(Moment, Moment)>,

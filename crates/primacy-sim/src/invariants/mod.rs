@@ -26,7 +26,7 @@ use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// An observation of the judge.
+/// An event of the world, as the invariants see it.
 #[derive(Clone, Copy, Debug)]
 pub enum Observation<'a> {
     /// A machine reported an event to its application.
@@ -40,7 +40,7 @@ pub enum Observation<'a> {
     Said {
         /// The process of the machine.
         who: Identity,
-        /// The meaning of the message.
+        /// The meaning of the message for the invariants.
         meaning: Meaning,
     },
     /// The resource accepted a write of this leadership.
@@ -48,18 +48,18 @@ pub enum Observation<'a> {
         /// The token, or the ordinal of the leadership where there is no token.
         number: u64,
     },
-    /// A clock was changed, and with it the end of a belief.
+    /// A clock was changed, and with it the end of a leadership.
     ClockChanged,
     /// The run enters another phase.
     Phase(Phase),
-    /// The leader was looked for: whether one node believes to lead and all others name it.
+    /// The world was checked for a single leader that all other nodes name.
     Looked {
-        /// True if it is so.
+        /// True if there is one.
         agreed: bool,
-        /// True if all nodes were asked.
+        /// True if no node was left out of the check.
         all: bool,
     },
-    /// A machine has another view of the members of its cluster, or none any more.
+    /// A machine has a new view of the members of its cluster, or no view any more.
     Viewed {
         /// The process of the machine.
         who: Identity,
@@ -73,7 +73,7 @@ pub enum Observation<'a> {
         /// The process.
         who: Identity,
     },
-    /// A node starts without its last disk and its contents.
+    /// A node starts without its former disk.
     DiskLost {
         /// The node.
         node: NodeId,
@@ -92,14 +92,14 @@ pub enum MetadataObservation<'a> {
         /// The write.
         write: &'a Write,
     },
-    /// A thread beside the driver reads the state of a node, while the effects of an input are performed.
+    /// Another thread reads the state of a node, between two effects of one input.
     Shown {
         /// The process of the machine.
         who: Identity,
         /// The machine.
         machine: &'a Metadata,
     },
-    /// A machine has taken an input, and all effects of it are done.
+    /// A machine has handled an input, and all its effects are done.
     Settled {
         /// The process of the machine.
         who: Identity,
@@ -110,16 +110,16 @@ pub enum MetadataObservation<'a> {
     Asked {
         /// The process of the node.
         who: Identity,
-        /// The client's number of the question.
+        /// The client's number for the request.
         ticket: Ticket,
-        /// The question.
+        /// The request.
         ask: &'a Ask,
     },
     /// A node answers a client.
     Answered {
         /// The process of the node.
         who: Identity,
-        /// The number of the question.
+        /// The number of the request.
         ticket: Ticket,
         /// The answer.
         answer: &'a Answer,
@@ -133,19 +133,19 @@ pub enum MetadataObservation<'a> {
 pub enum Phase {
     /// Faults happen; safety must hold.
     Faults,
-    /// Everything was healed, and by `until` there must be one leader, known to all.
+    /// All faults were healed; by `until` one leader must be known to all nodes.
     Healed {
         /// The bound that the election states for itself.
         until: Moment,
     },
-    /// Nothing happens that may cost the leader its lead.
+    /// Only faults that must not cost the leader its lead.
     Calm,
 }
 
-/// The meaning of a message, in any algorithm.
+/// The meaning of a message, independent of the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing that an invariant checks.
+    /// A message that no invariant checks.
     Nothing,
     /// The sender votes.
     Votes {
@@ -154,21 +154,21 @@ pub enum Meaning {
         /// For this process.
         candidate: Identity,
     },
-    /// The sender says that it leads.
+    /// The sender states that it leads.
     Leads {
         /// In this term.
         term: Term,
-        /// True if that implies that it has voted for itself in it.
+        /// True if the claim implies a vote for itself in this term.
         by_own_vote: bool,
     },
-    /// The sender releases the leadership with this token, its own or that of a dead node; and with it the
-    /// guards of the earlier ones of the same process.
+    /// The sender releases the leadership with this token, its own or that of a dead node, and with it all earlier
+    /// leaderships of the same process.
     Releases {
         /// The token.
         token: FencingToken,
     },
-    /// The sender takes the entry with this token out of a queue. A leadership that rests on another entry is
-    /// not affected, not even a later one: a request that lands late may have made it.
+    /// The sender removes the entry with this token from a queue. Leaderships by other entries go on, even by a later
+    /// one: a delayed request may have created it.
     Withdraws {
         /// The token.
         token: FencingToken,
@@ -183,7 +183,7 @@ pub trait Invariant: core::fmt::Debug {
     /// Checks an observation.
     ///
     /// # Errors
-    /// The violation, in words.
+    /// The violation, as text.
     fn observe(
         &mut self,
         now: Moment,
@@ -191,7 +191,7 @@ pub trait Invariant: core::fmt::Debug {
         leaderships: &LeadershipIntervals,
     ) -> Result<(), String>;
 
-    /// Counts the events since the last call that show that a branch was taken that matters.
+    /// Increments the counters of the relevant branches that were taken since the last call.
     fn count(&mut self, counters: &mut Counters) {
         let _ = counters;
     }
@@ -204,6 +204,6 @@ pub struct Breach {
     pub at: Moment,
     /// The invariant's name.
     pub invariant: &'static str,
-    /// The violation, in words.
+    /// The violation, as text.
     pub what: String,
 }

@@ -6,9 +6,9 @@ use super::{Invariant, Observation, Phase};
 use crate::clock::Moment;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// Requires the same leader as long as no fault strikes it, nor so many other nodes that it lacks a majority:
-/// while one node that does not lead is cut off and comes back, restarts, or loses connections, and messages
-/// are doubled.
+/// Requires the same leader during a calm, in which no fault strikes the leader, nor so many other nodes that it
+/// lacks a majority. The faults of a calm: one other node is cut off for a while, restarts or loses connections, and
+/// messages are doubled.
 #[derive(Debug, Default)]
 pub struct NoNeedlessChange {
     calm: bool,

@@ -1,4 +1,4 @@
-//! I3: intervals of belief never overlap, under the drift bound.
+//! I3: leadership intervals never overlap, under the drift bound.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::clock::Moment;
 use crate::leadership_intervals::LeadershipIntervals;
 use crate::trace::until;
 
-/// Compares the beliefs that are in force.
+/// Compares the leadership intervals that are in force.
 ///
-/// Two intervals that overlap do so at the later one's beginning; so it is enough to look when one begins, is
-/// made longer, or has its end moved by a clock.
+/// Two overlapping intervals overlap at the beginning of the later one. So it suffices to check when an interval
+/// begins, is extended, or has its end moved by a change of the clock.
 #[derive(Debug, Default)]
 pub struct OneLeaderAtATime {
     reported: BTreeSet<(Identity, Identity)>,

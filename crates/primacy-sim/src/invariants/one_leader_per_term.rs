@@ -8,12 +8,11 @@ use super::{Invariant, Meaning, Observation};
 use crate::clock::Moment;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// Remembers the leaders of each term, also those that only claimed to lead in a message and never believed
-/// it.
+/// Remembers the leaders of each term, including nodes that only claimed to lead in a message.
 #[derive(Debug, Default)]
 pub struct OneLeaderPerTerm {
     leaders: BTreeMap<Term, Vec<Identity>>,
-    /// The last one that was checked: a leader states its lead with every heartbeat.
+    /// The leader checked last: a leader repeats its claim with every heartbeat.
     latest: Option<(Identity, Term)>,
 }
 

@@ -1,12 +1,13 @@
-//! I9: a committed record is never lost or changed, all apply the same records in the same order, and clients see one map.
+//! I9: a committed record is never lost or changed, all nodes apply the same records in the same order, and clients see
+//! one map.
 //!
-//! A number names a record and all records before it. So the number up to which a node has applied names the
-//! order in which it must have applied everything; the orders of all nodes must be parts of one another. The
-//! judge applies that order to a state of its own, and compares.
+//! A number identifies a record and all records before it. So the number up to which a node has applied identifies
+//! the sequence of its records; the sequences of all nodes must be prefixes of one another. The invariant applies
+//! that sequence to a state of its own, and compares.
 //!
-//! That order is also the one in which the clients' requests took effect, so no search is needed: a request
-//! that was answered before another one was asked must not come after it (Herlihy and Wing 1990), and each
-//! answer must be the record's result. A read comes after the last record that its node had applied.
+//! That sequence is also the order in which the clients' requests took effect, so linearizability needs no search: a
+//! request that was answered before another one was sent must not come after it (Herlihy and Wing 1990), and each
+//! answer must be the record's result. A read takes effect after the last record that its node had applied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -25,37 +26,37 @@ use crate::counters::Counters;
 use crate::display::metadata::command_text;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// A place among the committed records, and the result there.
+/// A position in the sequence of committed records, and the result there.
 type PlacedResult = (usize, Applied);
 
 /// Remembers every record, and the order of those that were committed.
 #[derive(Debug, Default)]
 pub struct OneLog {
-    /// Every record that any log ever had.
+    /// Every record that was ever in a log.
     records: BTreeMap<LeaderSequence, Record>,
-    /// The committed ones: the place of each, from 1 on, and the digest of the state after it.
+    /// The committed records: the position of each, from 1 on, and the digest of the state after it.
     order: BTreeMap<LeaderSequence, (usize, u64)>,
     head: LeaderSequence,
     state: State,
     reference: ReferenceMap,
     /// The requests that were applied.
     applied: BTreeSet<(Identity, u64)>,
-    /// The results of the requests of each process: the place and outcome of each.
+    /// The positions and results of the requests of each process.
     outcomes: HashMap<(Identity, Vec<u8>), Vec<PlacedResult>>,
     open: BTreeMap<Ticket, Asked>,
-    /// The last place that a client knows.
+    /// The highest position whose effect a client has seen.
     known: usize,
-    /// The voters by the last committed record that states them.
+    /// The voters by the last committed record that lists them.
     voters: Option<BTreeSet<NodeId>>,
-    /// The position up to which each log was checked.
+    /// The positions up to which each log was checked.
     looked: BTreeMap<Identity, (LeaderSequence, LeaderSequence)>,
     met: Vec<&'static str>,
 }
 
-/// A question that is not answered.
+/// A request without an answer.
 #[derive(Debug)]
 struct Asked {
-    /// The earliest place that its answer may have.
+    /// The lowest position that its answer may have.
     after: usize,
     command: Option<Vec<u8>>,
 }
@@ -84,7 +85,7 @@ impl OneLog {
                 self.met.push("window full");
             }
         }
-        // Records that are not committed may yet be dropped.
+        // Uncommitted records may still be dropped, so they are not compared.
         let compares = replica.is_current() && applied != compared && applied != LeaderSequence::NONE;
         self.looked.insert(who, (last, if compares { applied } else { compared }));
         if !compares {
@@ -100,7 +101,7 @@ impl OneLog {
         }
     }
 
-    /// Records that a node has applied up to this number.
+    /// Registers as committed the records that a node has applied up to this number.
     fn commit(&mut self, who: Identity, number: LeaderSequence) -> Result<(), String> {
         let mut path = Vec::new();
         let mut next = number;
@@ -125,7 +126,7 @@ impl OneLog {
         path.iter().rev().try_for_each(|record| self.apply(record))
     }
 
-    /// Two sets that differ by more than one voter may have majorities without a voter in common.
+    /// Checks a change of the voters: two sets that differ by more than one voter may have disjoint majorities.
     fn vote_from_now_on(&mut self, voters: &Voters) -> Result<(), String> {
         let names = voters.names();
         let Some(before) = self.voters.replace(names.clone()) else { return Ok(()) };
@@ -194,7 +195,7 @@ impl OneLog {
             Answer::Done(_) => (done(&|applied| matches!(applied, Applied::First(_))), asked.after + 1),
             Answer::Readable(_) if machine.replica().is_current() => (Some(here), asked.after),
             Answer::Readable(_) => return Err(format!("{} reads what may not be committed", who.node)),
-            // All nodes of a world have one version.
+            // All nodes of a world run one version.
             Answer::Unreadable(_) => {
                 return Err(format!("{} was asked for what its leader cannot read", who.node));
             }
@@ -215,7 +216,7 @@ impl OneLog {
     }
 }
 
-/// The request of a process as bytes, equal each time that it is sent.
+/// Returns the request of a process as bytes, which are the same each time it is sent.
 fn key(client: Identity, command: &Command) -> Vec<u8> {
     Request { client, sequence: 0, done_below: 0, command: command.clone() }.encode()
 }

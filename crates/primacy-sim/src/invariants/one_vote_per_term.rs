@@ -8,11 +8,11 @@ use super::{Invariant, Meaning, Observation};
 use crate::clock::Moment;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// Remembers every vote. A node that leads has voted for itself, in most elections; asking for votes is not yet a vote, for the
-/// request may leave before the vote is on disk.
+/// Remembers every vote. In most elections a leader has voted for itself; a candidate that asks for votes may not
+/// have, because the request may leave before its own vote is on disk.
 ///
-/// One second vote does no harm, and cannot be prevented: the first one was on a lost disk, for a candidate
-/// that has died without having led.
+/// One kind of second vote is harmless, and cannot be prevented: the first vote was on a lost disk, for a candidate
+/// that ended without having led.
 #[derive(Debug, Default)]
 pub struct OneVotePerTerm {
     votes: BTreeMap<(NodeId, Term), Vec<Identity>>,
@@ -20,7 +20,7 @@ pub struct OneVotePerTerm {
     lost: BTreeSet<(NodeId, Term, Identity)>,
     ended: BTreeSet<Identity>,
     led: BTreeSet<(Identity, Term)>,
-    /// The last leader that was checked: it states its lead with every heartbeat.
+    /// The leader checked last: a leader repeats its claim with every heartbeat.
     latest: Option<(Identity, Term)>,
 }
 

@@ -1,5 +1,5 @@
-//! A naive reference model of the replicated map, limited to the requests of the world's clients, against
-//! which its answers are judged.
+//! A naive reference model of the replicated map, limited to the requests of the world's clients. The real map's
+//! answers are compared with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use primacy_kv::state::State;
 
 use super::reference_partitions::ReferencePartitions;
 
-/// Keys, their values, and the sessions with which they are deleted.
+/// Keys with their values, each with the session that it ends with.
 #[derive(Clone, Debug)]
 pub(super) struct ReferenceMap {
     version: u64,
@@ -63,7 +63,7 @@ impl ReferenceMap {
         if found.eq(self.entries.clone()) { Ok(()) } else { Err(format!("{command:?}: other entries")) }
     }
 
-    /// Takes the names of the events since the last call.
+    /// Takes the names of the counters incremented since the last call.
     pub(super) fn take_met(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.partitions.met)
     }
@@ -147,7 +147,7 @@ impl ReferenceMap {
         }
     }
 
-    /// True if a comparison holds. The clients of the world compare a value, or something that always holds.
+    /// True if a comparison holds. The world's clients compare a value, or use a comparison that always holds.
     fn holds(&self, comparison: &Comparison) -> bool {
         let entry = self.entries.get(comparison.keys.first());
         match (&comparison.compared, comparison.relation) {

@@ -7,13 +7,13 @@ use primacy_core::{Identity, NodeId};
 use primacy_kv::command::{Command, Refusal, SessionId};
 use primacy_kv::partitions::{Command as Order, GroupName, Partitions, Plan, Ranges, Refusal as Refused};
 
-/// The nodes that are up and drained, and the primary of each partition with its number.
+/// The nodes that are up or drained, and the primary of each partition with its number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReferencePartitions {
     up: BTreeMap<NodeId, Up>,
     drained: BTreeSet<NodeId>,
     groups: BTreeMap<GroupName, Group>,
-    /// The highest number that any primary ever had: a group that is made anew gives no lower ones either.
+    /// The highest number of any primary so far: a group that is deleted and created again must not reuse lower ones.
     highest: u64,
     pub(super) met: Vec<&'static str>,
 }
@@ -36,7 +36,7 @@ struct Slot {
     primary: Option<NodeId>,
 }
 
-/// The partitions that a command frees: none, all of a node, or those that it gives back itself.
+/// The partitions that a command frees: none, all of a node, or those that it names.
 #[derive(Clone, Copy, Debug)]
 enum Freed<'a> {
     Nothing,
@@ -70,7 +70,7 @@ impl ReferencePartitions {
         self.node_of(session).is_some()
     }
 
-    /// Returns the refusal of this order of this process, if it cannot be done.
+    /// Returns the refusal that this order of this process must get, if any.
     pub(super) fn refusal(&self, sender: Identity, order: &Order) -> Option<Refusal> {
         let group = |name: &GroupName| self.groups.get(name).filter(|group| !group.ending);
         let refused = match order {
@@ -118,7 +118,7 @@ impl ReferencePartitions {
         if levels { self.is_level(found) } else { Ok(()) }
     }
 
-    /// Returns the partitions that an order frees, and whether loads are even afterwards.
+    /// Applies an order. Returns the partitions that it frees, and whether loads must be even afterwards.
     fn obey<'a>(&mut self, sender: Identity, order: &'a Order) -> (Freed<'a>, bool) {
         match order {
             Order::Join { session, .. } => {
@@ -221,7 +221,7 @@ impl ReferencePartitions {
         Ok(())
     }
 
-    /// Checks that each partition that stays has a primary, and that loads differ by one at most.
+    /// Checks that each remaining partition has a primary, and that loads differ by one at most.
     fn is_level(&self, found: &Partitions) -> Result<(), String> {
         let may_get = || self.up.keys().copied().filter(|node| !self.drained.contains(node));
         if may_get().next().is_none() {

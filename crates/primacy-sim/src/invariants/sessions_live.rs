@@ -1,7 +1,7 @@
-//! I9, of sessions: none ends before its time, as far as the client that keeps it alive can know.
+//! I9 for sessions: no session ends before its time, as far as the client that keeps it alive can know.
 //!
-//! An answer that a session lives for some time was true at some moment between the question and the answer,
-//! so it counts from the question on, on a clock that may be the fastest.
+//! An answer with a remaining lifetime was true at some moment between the request and the answer. So the lifetime
+//! counts from the request, on the fastest possible clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,20 +20,19 @@ use crate::leadership_intervals::LeadershipIntervals;
 #[derive(Debug)]
 pub struct SessionsLive {
     drift: Drift,
-    /// The open questions: when each was asked, and until when the session must live as far as was known
-    /// then.
+    /// The open requests: when each was sent, and until when its session had to live as far as known then.
     open: BTreeMap<Ticket, (Moment, Ask, Moment)>,
     until: BTreeMap<SessionId, Moment>,
-    /// The sessions that clients have asked to end, or that have ended with their nodes.
+    /// The sessions that clients have ended, or that have ended with their nodes.
     ended_by_clients: BTreeSet<SessionId>,
-    /// The sessions by which a process has asked to be up.
+    /// The sessions by which each process has asked to be up.
     of_nodes: BTreeMap<Identity, Vec<SessionId>>,
-    /// The last elected leader, and the sessions of nodes that died as the leader.
+    /// The last elected leader, and the sessions of nodes that crashed as the leader.
     leader: Option<Identity>,
     of_dead_leaders: BTreeSet<SessionId>,
-    /// The moment at which each ended session was first seen to have ended.
+    /// The moment at which each session was first seen to have ended.
     ended: BTreeMap<SessionId, Moment>,
-    /// The sessions of each process's state when it was last checked, and the position up to which.
+    /// The sessions in each process's state when it was last checked, and the position of that check.
     looked: BTreeMap<Identity, (LeaderSequence, BTreeSet<SessionId>)>,
     /// The term in which a session was last reported alive.
     terms: BTreeMap<SessionId, Term>,
@@ -41,7 +40,7 @@ pub struct SessionsLive {
 }
 
 impl SessionsLive {
-    /// The invariant for clocks that differ by this much at most.
+    /// The invariant for clocks whose rates differ by at most this drift.
     #[must_use]
     pub const fn within(drift: Drift) -> Self {
         Self {
@@ -59,7 +58,7 @@ impl SessionsLive {
         }
     }
 
-    /// Checks the sessions that a node knew and that are not in its state any more.
+    /// Checks the sessions that a node knew and that have disappeared from its state.
     fn settled(&mut self, now: Moment, who: Identity, machine: &Metadata) -> Result<(), String> {
         let replica = machine.replica();
         let applied = replica.applied();
@@ -191,7 +190,7 @@ impl Invariant for SessionsLive {
             }
             Observation::Ended { who } => {
                 self.looked.remove(&who);
-                // Its guardian may report the death, and its next process end the session.
+                // Its guardian may report the death, and its next process may end the session.
                 let sessions = self.of_nodes.remove(&who).unwrap_or_default();
                 if self.leader == Some(who) {
                     self.of_dead_leaders.extend(&sessions);

@@ -1,11 +1,11 @@
-//! I10: readers are shown only records that a power cut cannot take back.
+//! I10: readers see only records that a power cut cannot take back.
 //!
-//! The state of a node is read by other threads at any time, also between two effects of one input. So when a
-//! node first shows a record, a majority of the voters by which it was committed have written it; a lone
-//! voter has written it itself. Linearizability (Herlihy and Wing 1990) and durability require it: a value
-//! that was read and is then lost was never written.
+//! Other threads read the state of a node at any time, even between two effects of one input. So when a node first
+//! shows a record, a majority of the voters that committed it must have written it; a lone voter must have written it
+//! itself. Otherwise a reader could see a value that is then lost, which violates linearizability (Herlihy and Wing
+//! 1990) and durability.
 //!
-//! Where logs are kept in memory, nothing is required.
+//! If logs are kept in memory, nothing is required.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,12 @@ use crate::clock::Moment;
 use crate::counters::Counters;
 use crate::leadership_intervals::LeadershipIntervals;
 
-/// Remembers the last number that each node has ever written to its log, and the last record that any node
-/// has shown.
+/// Remembers the highest number that each node ever wrote to its log, and the last record shown by any node.
 #[derive(Debug, Default)]
 pub struct ShownIsDurable {
     written: BTreeMap<NodeId, LeaderSequence>,
     shown: LeaderSequence,
-    /// The processes that have been seen, each of which began with the contents of its disk.
+    /// The processes seen so far, each of which began with the contents of its disk.
     begun: BTreeSet<Identity>,
     met: Vec<&'static str>,
 }
@@ -47,14 +46,15 @@ impl ShownIsDurable {
         if replica.leads() && has_written(&who.node) < replica.last() {
             self.met.push("read while the leader writes");
         }
-        // A state that is not committed yet, from a snapshot or after a restart, is not shown.
+        // An uncommitted state, from a snapshot or after a restart, is not shown to readers.
         if !replica.is_current() || applied <= self.shown || replica.durability() == Durability::Memory {
             return Ok(());
         }
         self.shown = applied;
         let written_by =
             |voters: &Voters| voters.members.keys().filter(|node| has_written(node) >= applied).count();
-        // A later list counts from when it is in the log, for the records before it, too; they are applied in steps.
+        // A new list of voters counts from its append on, even for the records before it; records are applied in
+        // steps.
         let counts = |voters: &Voters| written_by(voters) >= majority::needed(voters.count());
         let voters = replica.applied_voters();
         if !counts(voters) && !counts(replica.voters()) {

@@ -1,4 +1,4 @@
-//! I2: tokens strictly grow, in the order of the elections, and along the writes that a resource accepts.
+//! I2: tokens strictly grow, in the order of elections, and in the order of the writes that a resource accepts.
 
 use primacy_core::{Event, Mandate};
 
@@ -15,14 +15,14 @@ pub struct TokensGrow {
 }
 
 impl TokensGrow {
-    /// For elections of which only one leads at a time: each token is higher than all that were given before.
+    /// For elections with at most one leader at a time: each token is higher than all tokens given before.
     #[must_use]
     pub const fn in_order_of_elections() -> Self {
         Self { in_order_of_elections: true, given: 0, accepted: 0 }
     }
 
-    /// For elections that rest on the resource's own check: a lower token may be given a little later than a
-    /// higher one, and the resource sorts them out.
+    /// For elections that rely on the resource's check: a lower token may be given shortly after a higher one, and
+    /// the resource refuses one of the two leaders.
     #[must_use]
     pub const fn at_the_resource() -> Self {
         Self { in_order_of_elections: false, given: 0, accepted: 0 }

@@ -1,5 +1,5 @@
-//! I7: a membership's live views agree after healing, with one coordinator; and at all times, under all
-//! faults, a view is made once, no member goes back to an earlier one, and no coordinator gives an age twice.
+//! I7: after the healing, the views of all live members are equal, with one coordinator. Under all faults, a view's
+//! number is used once, no member returns to an earlier view, and no coordinator gives an age twice.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ impl ViewsAgree {
         Ok(())
     }
 
-    /// Checks that all have the same view, and all are in it.
+    /// Checks that all members have the same view, and that it contains all of them.
     fn agree(&self) -> Result<(), String> {
         let views: Vec<Option<&View>> = self.has.values().map(|(_, view)| view.as_ref()).collect();
         let Some(&Some(first)) = views.first() else {

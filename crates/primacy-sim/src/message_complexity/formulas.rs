@@ -1,24 +1,22 @@
-//! Formulas for the number of messages: those of the elections' authors, and exact ones from the order of a
-//! ring.
+//! Formulas for the number of messages: those of the algorithms' authors, and exact counts from the order of a ring.
 
-/// Bully, if the highest of so many nodes is dead and the node at this place among the names starts: it and
-/// all above it ask those above them and are answered by all of these but the dead one, and the winner tells
-/// all below it.
+/// Bully, with the highest of `nodes` names dead, if the node at this rank starts: it and all above it ask the higher
+/// nodes; all of these but the dead one answer; and the winner announces itself to all below it.
 #[must_use]
 pub const fn bully(nodes: usize, starts: usize) -> u64 {
     let asking = (nodes - 1 - starts) as u64;
     asking * (asking + 1) / 2 + asking * (asking - 1) / 2 + nodes as u64 - 2
 }
 
-/// Garcia-Molina 1982, as the textbooks count it: the lowest starts, the highest is dead.
+/// Garcia-Molina 1982, in the textbooks' worst case: the lowest starts, the highest is dead.
 #[must_use]
 pub fn bully_most(nodes: u64) -> f64 {
     let n = nodes as f64;
     n * n - n - 1.0
 }
 
-/// Chang and Roberts 1979, all start: the probe of each name goes as far as the next higher one, and the
-/// probe of the highest once around.
+/// Chang and Roberts 1979, if all start: the probe of each name travels to the next higher one, and the probe of the
+/// highest once around.
 #[must_use]
 pub fn ring(ring: &[usize]) -> u64 {
     next_higher(ring, true).map(|way| way.unwrap_or(ring.len()) as u64).sum()
@@ -30,10 +28,9 @@ pub fn ring_mean(nodes: u64) -> f64 {
     nodes as f64 * (1..=nodes).map(|k| 1.0 / k as f64).sum::<f64>()
 }
 
-/// Hirschberg and Sinclair 1980, all start. A node that enters a phase has asked all within the reach of the
-/// one before, and found no higher name. A question goes as far as the next higher name on its side, or as
-/// far as the phase reaches, and then comes back. The highest needs no answer in the phase whose questions
-/// come back to it from the other side.
+/// Hirschberg and Sinclair 1980, if all start. A node that enters a phase has probed all nodes within the previous
+/// phase's reach, and found no higher name. A probe travels to the next higher name on its side, or to the phase's
+/// reach and then back. The highest needs no answer in the phase whose probes return to it from the other side.
 #[must_use]
 pub fn ring_bidirectional(ring: &[usize]) -> u64 {
     let n = ring.len();
@@ -52,7 +49,7 @@ pub fn ring_bidirectional(ring: &[usize]) -> u64 {
     sides.map(|(onward, back)| of_one([onward, back])).sum()
 }
 
-/// The number of messages of a question with its answer.
+/// The number of messages of a probe and its answer.
 const fn way(higher: Option<usize>, reach: usize, nodes: usize) -> usize {
     match higher {
         Some(step) if step <= reach => step,
@@ -61,14 +58,14 @@ const fn way(higher: Option<usize>, reach: usize, nodes: usize) -> usize {
     }
 }
 
-/// The bound of its authors.
+/// The authors' bound for [`ring_bidirectional`].
 #[must_use]
 pub fn both_ways_most(nodes: u64) -> f64 {
     8.0 * nodes as f64 * (1.0 + f64::from(phases(nodes)))
 }
 
-/// The count if the highest alone starts: all its questions are answered, there and back over 1, 2, 4 … nodes
-/// on both sides, but those of the last phase, which go once around.
+/// The count if only the highest starts: all its probes are answered, over 1, 2, 4 … nodes and back on both sides,
+/// except those of the last phase, which go once around.
 #[must_use]
 pub fn ring_bidirectional_alone(nodes: usize) -> u64 {
     let reaches = (0..usize::BITS).map(|phase| 1_usize << phase);
@@ -76,14 +73,14 @@ pub fn ring_bidirectional_alone(nodes: usize) -> u64 {
     answered.sum::<u64>() + 2 * nodes as u64
 }
 
-/// The same as a sum.
+/// [`ring_bidirectional_alone`] in closed form.
 #[must_use]
 pub fn both_ways_alone(nodes: u64) -> f64 {
     4.0 * f64::from(1_u32 << phases(nodes)) - 4.0 + 2.0 * nodes as f64
 }
 
-/// The count if all start, and each name but the highest has the next higher one beside it: each of those
-/// asks its neighbours and hears from the lower one, and the highest takes as many as if it were alone.
+/// The count if all start and the names ascend around the ring: each but the highest probes its neighbours and is
+/// answered by the lower one, and the highest needs as many messages as if it started alone.
 #[must_use]
 pub fn both_ways_ascending(nodes: u64) -> f64 {
     both_ways_alone(nodes) + 3.0 * nodes as f64 - 4.0
@@ -93,13 +90,13 @@ const fn phases(nodes: u64) -> u32 {
     nodes.next_power_of_two().ilog2()
 }
 
-/// Returns the distance from each place to the next higher name; `None` from the highest. One walk, because
-/// rings may be long.
+/// Returns the distance from each place to the next higher name; `None` for the highest. Linear in the size of the
+/// ring, because rings may be long.
 fn next_higher(ring: &[usize], onward: bool) -> impl Iterator<Item = Option<usize>> {
     let n = ring.len();
     let at = |place: usize| if onward { ring[place % n] } else { ring[n - 1 - place % n] };
     let mut found = vec![None; n];
-    // The places that have not met a higher name yet; twice around, so that all have.
+    // The places without a higher name so far; the loop goes around twice, so that all find theirs.
     let mut waiting: Vec<usize> = Vec::new();
     for place in 0..2 * n {
         while let Some(&lower) = waiting.last().filter(|&&lower| at(lower) < at(place)) {

@@ -1,9 +1,9 @@
 //! Message complexity: the messages of an election, counted in the real machines and compared with the
 //! formulas of its authors.
 //!
-//! Nothing fails here: all links are equally fast, nothing is lost, and all begin at the same moment. So the
-//! counts are the same in every run, and must equal each formula exactly. Where a formula is only a bound,
-//! the count that the order of the ring alone determines must be met.
+//! Without faults: all links are equally fast, no message is lost, and all nodes begin at the same moment. So the
+//! counts are the same in every run, and must equal each exact formula. Where a formula is only a bound, the count
+//! must equal the exact number computed from the order of the ring.
 
 pub mod formulas;
 mod run;
@@ -12,7 +12,7 @@ use primacy_core::rng::Rng;
 
 use run::Counted;
 
-/// The maximum number of messages that are counted; beyond it only the formula is drawn.
+/// The maximum number of messages that are simulated; beyond it only the formula is drawn.
 pub const MESSAGES_MAX: u64 = 3_000_000;
 
 /// The largest number of nodes.
@@ -32,7 +32,7 @@ pub enum CountedElection {
     RingBidirectional,
 }
 
-/// The nodes that begin.
+/// The nodes that start the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initiators {
     /// All of them, at the same moment.
@@ -41,12 +41,12 @@ pub enum Initiators {
     One,
 }
 
-/// One course that an election can take.
+/// One case of an election, with its formula.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The name of the case.
     pub name: &'static str,
-    /// The formula, as people write it.
+    /// The formula in mathematical notation.
     pub formula: &'static str,
     /// The number of messages among this many nodes, by the formula.
     pub expected: fn(u64) -> f64,
@@ -61,14 +61,14 @@ pub struct Case {
 pub struct Point {
     /// The number of nodes.
     pub nodes: usize,
-    /// The number of messages until one node was elected; on a ring without those that announce it, one for
-    /// each node.
+    /// The number of messages until one node was elected; on a ring without the announcements, which are one for each
+    /// node.
     pub messages: u64,
-    /// The number that it must be, exactly.
+    /// The exact expected number.
     pub exact: u64,
 }
 
-/// The order of the ring, and the nodes that begin: the input of a count.
+/// The input of a count: the order of the ring, and the nodes that begin.
 struct Plan {
     name: &'static str,
     formula: &'static str,
@@ -82,7 +82,7 @@ struct Plan {
 #[derive(Clone, Copy, Debug)]
 enum Begins {
     All,
-    /// The node at this place among the names.
+    /// The node of this rank among the names.
     Only(usize),
 }
 
@@ -105,10 +105,10 @@ impl CountedElection {
         }
     }
 
-    /// Counts among 2, 4, 8 … nodes and this many, in each case.
+    /// Counts among 2, 4, 8 … nodes and among `nodes`, in each case.
     ///
     /// # Panics
-    /// If an election does not come to its end, or a leader is not announced in as many messages as there are nodes.
+    /// If an election does not terminate, or a leader is not announced in as many messages as there are nodes.
     #[must_use]
     pub fn count(self, initiators: Initiators, nodes: usize) -> Vec<Case> {
         self.plans(initiators).into_iter().map(|plan| self.case(&plan, nodes)).collect()
@@ -215,7 +215,7 @@ impl CountedElection {
 }
 
 impl Case {
-    /// True if the formula is an average over random rings, so that a single one may differ.
+    /// True if the formula is an average over random rings, from which a single ring may differ.
     #[must_use]
     pub fn is_mean(&self) -> bool {
         self.formula.ends_with("average")
@@ -230,18 +230,18 @@ impl Case {
     }
 }
 
-/// The powers of two below it, and it.
+/// Returns the powers of two below `nodes`, and `nodes`.
 fn sizes(nodes: usize) -> Vec<usize> {
     let powers = (1..usize::BITS - 1).map(|power| 1 << power).take_while(|&power| power < nodes);
     powers.chain([nodes]).collect()
 }
 
-/// A ring on which each probe but that of the highest goes one hop.
+/// Returns a ring on which each probe but that of the highest goes one hop.
 fn ascending(nodes: usize) -> Vec<usize> {
     (0..nodes).collect()
 }
 
-/// A ring on which each probe meets all lower names first.
+/// Returns a ring on which each probe passes all lower names first.
 fn descending(nodes: usize) -> Vec<usize> {
     (0..nodes).rev().collect()
 }

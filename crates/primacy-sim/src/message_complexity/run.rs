@@ -1,4 +1,4 @@
-//! The loop that counts: real machines and one queue, in which every message takes equally long.
+//! The counting loop: real machines and one queue, with equal delays for all messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::bully::Bully as OfBully;
 use crate::algorithm::ring::{OfProbing, ProbeText};
 
-/// Longer than any count takes, so that no heartbeat is among the messages.
+/// A heartbeat interval longer than any count, so that no heartbeat is counted.
 const HEARTBEAT: Duration = Duration::from_secs(1_000_000);
 
-/// The time to wait for an answer, and for a hop. Messages take no time here.
+/// The time to wait for an answer, and for the confirmation of a hop. Messages are delivered without delay here.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The numbers of messages of an election.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
-    /// Until one was elected; including announcements, where they cannot be told apart.
+    /// Messages until a node was elected; including announcements, where the two cannot be distinguished.
     pub(super) elect: u64,
-    /// To announce the leader.
+    /// Messages that announce the leader.
     pub(super) announce: u64,
 }
 
@@ -102,7 +102,7 @@ fn on_a_ring<P: ProbeText>(ring: &[usize], begins: Begins) -> Counted {
     Bench::<OfProbing<P>>::new(&names, machines).run(begins)
 }
 
-/// Names that are ordered as their numbers are.
+/// Returns a name for each rank, in the same order.
 fn name(place: usize) -> NodeId {
     NodeId::new(&format!("n{place:06}")).expect("letters and digits")
 }
@@ -130,7 +130,7 @@ where
         Self { places, names: names.to_vec(), machines, under_way, now, counted: Counted::default() }
     }
 
-    /// Runs until all name one leader, and nothing is under way any more.
+    /// Runs until all nodes name one leader, and no message is under way.
     fn run(mut self, begins: Begins) -> Counted {
         for place in 0..self.machines.len() {
             self.machines[place].handle(self.now, Input::Command(Command::Campaign));
@@ -166,7 +166,7 @@ where
         first.is_some() && named.all(|leader| leader == first)
     }
 
-    /// Lets time pass until a node loses patience, when nothing is under way.
+    /// Advances the time by [`PATIENCE`], so that waiting nodes time out. Called when no message is under way.
     fn wait(&mut self) {
         self.now = self.now.after(PATIENCE);
         assert!(self.now < Instant::default().after(HEARTBEAT), "it does not come to its end");
@@ -184,14 +184,14 @@ where
                 Output::Send { to: Endpoint::Node(to), message } => {
                     self.under_way.push_back((self.names[place], to, message));
                 }
-                // These elections have no store and persist nothing; their events take no message.
+                // These elections have no store and persist nothing; events are no messages.
                 Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {}
                 Output::Persist(_) | Output::Event(_) => {}
             }
         }
     }
 
-    /// Counts a message by kind, but not confirmations: there is one for each hop.
+    /// Counts a message by its kind. Confirmations are left out: there is one for each hop.
     fn count(&mut self, message: &A::Message) {
         match A::kind(message) {
             "Received" => {}

@@ -1,8 +1,8 @@
-//! Coverage: the marks of a search, which are states that it must reach; a search that never reaches them proves nothing.
+//! Coverage marks: conditions that a search must reach, or it proves nothing.
 
 use core::fmt;
 
-/// A set of marks, a bit each.
+/// A set of marks, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(pub u64);
 
@@ -10,7 +10,7 @@ macro_rules! coverage {
     ($($bit:expr, $name:ident, $text:expr;)*) => {
         impl Coverage {
             $(#[doc = $text] pub const $name: u64 = 1 << $bit;)*
-            /// All of them, with their names.
+            /// All marks, with their names.
             pub const NAMES: &[(u64, &str)] = &[$((Self::$name, $text)),*];
         }
     };
@@ -63,14 +63,14 @@ impl fmt::Display for Coverage {
 }
 
 impl Coverage {
-    /// Adds `mark` where it was seen.
+    /// Adds `mark` if it was seen.
     pub const fn set_if(&mut self, mark: u64, seen: bool) {
         if seen {
             self.0 |= mark;
         }
     }
 
-    /// Returns the names of the marks in here that are not in `reached`.
+    /// Returns the names of the marks of this set that are not in `reached`.
     pub fn missing(self, reached: u64) -> impl Iterator<Item = &'static str> {
         Self::NAMES
             .iter()

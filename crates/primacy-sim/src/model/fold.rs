@@ -1,4 +1,4 @@
-//! Hashing by folded multiplication: quick on the few words that states and keys consist of.
+//! A hash by folded multiplication: fast on the few words of states and keys.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -9,11 +9,11 @@ pub(super) type BuildFold = BuildHasherDefault<Fold>;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fold(u64);
 
-/// The first digits of π, a value chosen for no purpose; odd.
+/// The first digits of π, as a constant without hidden purpose; odd.
 const FACTOR: u64 = 0x243F_6A88_85A3_08D3;
 
 impl Fold {
-    /// Takes in one word.
+    /// Adds one word.
     pub(super) fn add(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word ^ 0x9E37_79B9_7F4A_7C15) * u128::from(FACTOR);
         let (low, high) = (product & u128::from(u64::MAX), product >> 64);

@@ -1,4 +1,4 @@
-//! Each distinct value once, known by its number: a state of many nodes is then a handful of numbers.
+//! Interning: each distinct value is stored once and has a number. So a state of many nodes is a few numbers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::fold::BuildFold;
 
-/// The values, numbered in the order in which they came.
+/// The values, numbered in the order of their insertion.
 #[derive(Debug)]
 pub(super) struct Interned<T> {
     numbers: HashMap<Rc<T>, u32, BuildFold>,
@@ -20,7 +20,7 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T: Hash + Eq> Interned<T> {
-    /// The number of this value, and whether it is new.
+    /// Returns the number of this value, and whether it is new.
     ///
     /// # Panics
     /// After 2³² values.

@@ -1,10 +1,9 @@
-//! A cluster by seniority, and its faults: I7 holds at all times, in every order of events; and where no
-//! message is left to be heard, all come to have one view, with all of them in it, and one coordinator.
+//! A cluster by seniority under faults. I7 holds at all times, in every order of events; and once no message is under
+//! way, all members have the same view, which contains all of them, and one coordinator.
 //!
-//! A message that was sent may arrive at any time, any number of times, or never, as if all packets were kept
-//! for ever. A suspicion is as wrong as can be: an operator tells any member that any other one is gone. So
-//! nothing waits for silence, and no heartbeat is ever due again; a node that waits for answers is woken at
-//! any time. Each node's clock is its own.
+//! A sent message may arrive at any time, any number of times, or never: packets are never removed. Suspicion is
+//! arbitrary: an operator may declare any member gone at any member. So no step needs silence, and no heartbeat is
+//! ever due again; a node that waits for answers may time out at any time. Each node has its own clock.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,8 +30,8 @@ const NODES: usize = 3;
 /// A duration so long that it never ends.
 const NEVER_DUE: Duration = Duration::from_nanos(1 << 50);
 
-/// The number of rounds, in each of which all messages are heard and all nodes woken, until all must agree: a
-/// node that is left out asks twice and waits for the answers before it gives up to be asked.
+/// The number of rounds after which all must agree; in each of them all messages are delivered and all nodes wake. A
+/// node that is left out asks twice, and waits for the answers, before it stops waiting to be asked.
 const ROUNDS: usize = 8;
 
 /// The bounds of a space.
@@ -42,25 +41,25 @@ pub struct MembershipBounds {
     pub downs: u8,
     /// The number of times that a coordinator is told to resign.
     pub resignations: u8,
-    /// The number of times that a process ends, and another incarnation of its node begins.
+    /// The number of times that a process ends, and the next incarnation of its node starts.
     pub restarts: u8,
     /// The number of times that a node wakes for its deadline.
     pub wakes: u8,
-    /// The number of packets that arrive, of those that would change anything.
+    /// The number of delivered packets; packets without effect do not count.
     pub hears: u8,
 }
 
 impl MembershipBounds {
-    /// A process starts again, and all goes on until no message is left to be heard.
+    /// One restart of a process; the run goes on until no message is under way.
     pub const CALM: Self = Self { downs: 0, resignations: 0, restarts: 1, wakes: 1, hears: u8::MAX };
 }
 
-/// Three nodes, and all messages that were sent.
+/// Three nodes, and all messages sent so far.
 #[derive(Clone, Debug)]
 pub struct State {
     nodes: [u32; NODES],
     lives: [u8; NODES],
-    /// True for each node whose work is to be drained.
+    /// True for each node whose work must drain.
     draining: [bool; NODES],
     /// The sender, receiver and number of each message, sorted.
     wire: Rc<Vec<(u8, u8, u32)>>,
@@ -79,7 +78,7 @@ enum Move {
 }
 
 impl Move {
-    /// True if no command or fault is needed for it, nor any time.
+    /// True if the move needs no command, fault or passage of time.
     const fn comes_by_itself(self) -> bool {
         match self {
             Self::Hears { .. } | Self::Drained(_) => true,
@@ -90,13 +89,13 @@ impl Move {
 }
 
 impl State {
-    /// True if it differs from the other one at most in the faults that are left.
+    /// True if the two states differ at most in the remaining faults.
     fn is_like(&self, other: &Self) -> bool {
         (&self.nodes, &self.draining, &self.wire) == (&other.nodes, &other.draining, &other.wire)
     }
 }
 
-/// The machines and messages of a space, each once.
+/// The interned machines and messages of a space.
 #[derive(Debug)]
 pub struct Members {
     bounds: MembershipBounds,
@@ -131,7 +130,7 @@ impl Members {
         moves
     }
 
-    /// Returns the notices that an earlier incarnation of each restarted node is gone, to each of the others.
+    /// Returns the death notices of the earlier incarnation of each restarted node, to each other node.
     fn deaths(&self, state: &State) -> Vec<Move> {
         let all = || (0..NODES).filter_map(|seat| u8::try_from(seat).ok());
         let again = all().filter(|&node| state.lives[usize::from(node)] > 1);
@@ -140,7 +139,7 @@ impl Members {
             .collect()
     }
 
-    /// Takes a move. Returns the next state, the marks on the way, and the broken invariant, if any.
+    /// Makes a move. Returns the next state, the marks that it reached, and the broken invariant, if any.
     fn take(&mut self, state: &State, taken: Move) -> (State, Coverage, Option<&'static str>) {
         let mut next = state.clone();
         let mut now = NOW;
@@ -208,8 +207,8 @@ impl Members {
         (next, coverage, broken.map(|()| "I7"))
     }
 
-    /// True if all agree once every sent message arrives, all nodes wake when they are due, and all are told
-    /// of dead incarnations (because silence reports no death here), again and again.
+    /// True if all nodes agree after several rounds in which every sent message arrives, all nodes wake when they are
+    /// due, and all learn of dead incarnations (because silence reports no death here).
     fn agree_in_the_end(&mut self, state: &State) -> bool {
         let left =
             MembershipBounds { downs: 0, resignations: 0, restarts: 0, wakes: u8::MAX, hears: u8::MAX };
@@ -227,7 +226,7 @@ impl Members {
         self.agree(&last)
     }
 
-    /// True if all live processes have the same view, with exactly them in it, and one coordinator.
+    /// True if all live processes have the same view, which contains exactly them, and one coordinator.
     fn agree(&self, state: &State) -> bool {
         let machines: Vec<&Rc<Seniority>> =
             state.nodes.iter().map(|&number| self.machines.value(number)).collect();
@@ -240,7 +239,7 @@ impl Members {
         coordinators == 1 && view.members().len() == NODES && machines.iter().zip(0_u8..).all(is_in_it)
     }
 
-    /// Checks whether two views have one number, or one coordinator has given an age twice.
+    /// Returns `Some` if two views have the same number, or one coordinator has given an age twice.
     fn made_twice(&self, state: &State) -> Option<()> {
         let mut made: BTreeMap<_, Arc<View>> = BTreeMap::new();
         let mut given = BTreeMap::new();
@@ -283,7 +282,7 @@ impl Members {
 impl Model for Members {
     type State = State;
 
-    /// All have joined, and their messages for that have arrived.
+    /// Returns the state in which all nodes have joined, and all messages of the joinings have arrived.
     fn starts(&mut self) -> Vec<State> {
         let mut machines: Vec<Seniority> =
             (0..NODES).filter_map(|seat| u8::try_from(seat).ok()).map(|seat| start(seat, 1)).collect();
@@ -400,7 +399,7 @@ fn start(seat: u8, life: u8) -> Seniority {
     Seniority::new(config, NOW)
 }
 
-/// Moves all instants of a machine, so that it is as late as always.
+/// Moves all instants of a machine back, so that the present moment is [`NOW`] again.
 fn as_if_now(machine: &mut Seniority, now: Instant) {
     let by = now.since(NOW);
     machine.visit_instants(&mut |how, at| {
@@ -434,7 +433,7 @@ fn mark(event: &Event, draining: &mut bool) -> u64 {
     }
 }
 
-/// Checks whether a member has taken a view that is not later, or that it does not belong to.
+/// Returns `Some` if a member has taken a view that is not later than its own, or that does not contain it.
 fn goes_back(before: &Seniority, after: &Seniority, begins: bool) -> Option<()> {
     let view = after.view()?;
     let me = after.status().leader.map(|_| after.joining());

@@ -2,8 +2,8 @@
 
 use primacy_core::{Duration, Instant};
 
-/// The time on every clock, always: all instants are kept as their distance from it. A tick is a nanosecond
-/// to the machines.
+/// The constant reading of every clock: all instants are stored as their distance from it. A tick is one nanosecond
+/// for the machines.
 pub(super) const NOW: Instant = Instant::from_nanos(1 << 20);
 
 /// This many ticks.

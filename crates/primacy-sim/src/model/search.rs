@@ -1,4 +1,4 @@
-//! Every state that can be reached, in the order of how few steps lead to it.
+//! Breadth-first search of all reachable states.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -10,16 +10,16 @@ pub trait Model {
     /// The whole system at one moment.
     type State: Clone + Debug;
 
-    /// The states in which it begins.
+    /// Returns the initial states.
     fn starts(&mut self) -> Vec<Self::State>;
 
-    /// A number that two states have in common only if they are the same, but for a chance of 2⁻⁶⁴.
+    /// Returns a number that is different for different states, except with a probability of 2⁻⁶⁴.
     fn fingerprint(&self, state: &Self::State) -> u64;
 
-    /// Finds every step that can be taken from `state`; steps that lead back to it may be left out.
+    /// Finds every step out of `state`; steps that lead back to it may be left out.
     fn steps(&mut self, state: &Self::State, successors: &mut Successors<Self::State>);
 
-    /// Returns one of these steps as text for people: the actor and the action, and a line for each effect.
+    /// Returns one of these steps as text for people: the actor and the action, and one line for each effect.
     fn tell(&mut self, state: &Self::State, step: u32) -> Vec<String>;
 }
 
@@ -33,7 +33,7 @@ pub struct Successors<S> {
 }
 
 impl<S> Successors<S> {
-    /// Adds a step whose number is its place, for models that always find the same steps.
+    /// Adds a step numbered by its position, for models that always find the same steps in the same order.
     ///
     /// # Panics
     /// After 2³² steps out of one state.
@@ -46,11 +46,11 @@ impl<S> Successors<S> {
 /// A step.
 #[derive(Clone, Debug)]
 pub struct Step<S> {
-    /// Its number among the steps out of that state, which it always has there.
+    /// Its number among the steps out of that state, which is the same in every run.
     pub number: u32,
     /// The state after it.
     pub state: S,
-    /// The marks that were reached on the way, a bit each.
+    /// The marks that the step reaches, one bit each.
     pub reached: u64,
     /// The invariant that it breaks.
     pub broken: Option<&'static str>,
@@ -61,15 +61,15 @@ pub struct Step<S> {
 pub struct Searched {
     /// The number of states.
     pub states: u64,
-    /// The number of steps from one to another.
+    /// The number of steps between states.
     pub steps: u64,
-    /// The number of steps that lead out of the bounds; the states behind them were not searched.
+    /// The number of steps that lead out of the bounds; the states behind them are not searched.
     pub cut: u64,
     /// The number of steps to the farthest state.
     pub depth: u32,
     /// The marks that were reached.
     pub reached: u64,
-    /// The shortest way to a broken invariant, if there is one.
+    /// The shortest path to a broken invariant, if there is one.
     pub broken: Option<Broken>,
     /// True if every state within the bounds was seen.
     pub complete: bool,
@@ -80,11 +80,11 @@ pub struct Searched {
 pub struct Broken {
     /// Its name.
     pub invariant: &'static str,
-    /// The story of the violation, from the beginning: each step with its effects.
+    /// The path from an initial state: each step with its effects.
     pub story: Vec<Vec<String>>,
 }
 
-/// Searches all states, or the first `states_max`, up to the first broken invariant.
+/// Searches all states, or the first `states_max`, until the first broken invariant.
 pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
     let mut visited = Visited::new();
     let mut waiting: VecDeque<(u32, M::State)> = VecDeque::new();
@@ -131,7 +131,7 @@ pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
     Searched { states, steps, cut, depth, reached, broken, complete }
 }
 
-/// Replays the way to a state, and returns each step as text.
+/// Replays the path to a state, and returns each step as text.
 fn replay<M: Model>(
     model: &mut M,
     visited: &Visited,

@@ -1,7 +1,7 @@
-//! The searched spaces: each with its bounds, the marks to be reached, and the number of states.
+//! The searched spaces: each with its bounds, the required marks, and the expected number of states.
 //!
-//! In every space three things are without a bound: the delay of a process, the time that passes, and, among
-//! peers, the number and order of a message's arrivals.
+//! Three things are unbounded in every space: the delay of a process, the time that passes, and, among peers, the
+//! number and order of a message's arrivals.
 
 use core::fmt;
 
@@ -17,21 +17,21 @@ use super::search::{Searched, search};
 use super::store::{Contenders, Queue, Record};
 use super::{membership, store};
 
-/// A space, by its name.
+/// A named space.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// The name: its subject.
+    /// The name, which states the subject.
     pub name: &'static str,
     /// True if it is searched with every test run.
     pub small: bool,
     /// Its bounds.
     pub bounds: Bounds,
-    /// The marks that must be reached.
+    /// The marks that the search must reach.
     pub sometimes: u64,
-    /// The invariant that must be found broken in it, because its bounds break an assumption.
+    /// The invariant that the search must find broken, because the bounds violate an assumption.
     pub breaks: Option<&'static str>,
-    /// The number of states. A search that finds fewer has become blind, one that finds more must be looked
-    /// at.
+    /// The expected number of states. A search that finds fewer misses behaviour; if it finds more, the reason must
+    /// be known.
     pub states: u64,
 }
 
@@ -42,7 +42,7 @@ pub enum Bounds {
     Quorum(peers::PeerBounds),
     /// Among peers, by a majority of votes for the best claim.
     Ranked(ranked::RankedBounds),
-    /// Among peers, by a majority, of candidates that any nomination names.
+    /// Among peers, by a majority, with arbitrary nominations.
     Confirmed(peers::PeerBounds),
     /// By seniority.
     Seniority(membership::MembershipBounds),
@@ -55,7 +55,7 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// The bounds without any fault but those that are always searched, against which the others are printed.
+    /// The bounds without optional faults; other bounds are printed as their difference from these.
     pub const CALM: [(&str, Self); 7] = [
         ("among peers", Self::Quorum(peers::PeerBounds::CALM)),
         ("ranked", Self::Ranked(ranked::RankedBounds::CALM)),
@@ -66,7 +66,7 @@ impl Bounds {
         ("replicated", Self::Replicated(replicas::ReplicaBounds::CALM)),
     ];
 
-    /// Each bound, as `name: value`, in an order of its own.
+    /// Returns each bound as `name: value`, in a fixed order.
     fn each(&self) -> Vec<String> {
         let text = match self {
             Self::Quorum(bounds) => format!("{bounds:?}"),
@@ -76,7 +76,7 @@ impl Bounds {
             Self::Lease(bounds) | Self::Session(bounds) => format!("{bounds:?}"),
             Self::Replicated(bounds) => format!("{bounds:?}"),
         };
-        // For a bound within another, such as that of a timer, its own name is enough.
+        // For a nested bound, such as that of a timer, its own name is enough.
         let own =
             |bound: &str| bound.rsplit("{ ").next().unwrap_or_default().trim_end_matches(" }").to_owned();
         text.split(", ").map(own).collect()
@@ -84,7 +84,7 @@ impl Bounds {
 }
 
 impl fmt::Display for Bounds {
-    /// All bounds of a calm space; otherwise those that differ from it.
+    /// Prints all bounds of a calm space; of any other, the bounds that differ from the calm ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store), (_, queue), (_, log)] =
             &Self::CALM;
@@ -122,7 +122,7 @@ impl Space {
         }
     }
 
-    /// Returns the faults of a result; none, if all is as it should be.
+    /// Returns the errors of a result; none if it is as expected.
     #[must_use]
     pub fn judge(&self, found: &Searched) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -146,13 +146,14 @@ impl Space {
 }
 
 const FENCED: peers::PeerBounds = peers::PeerBounds {
-    // Without deadlines everything may happen at any time; only the end of a belief waits for a tick.
+    // Without deadlines every event may happen at any time; only the end of a leader's belief waits for a tick.
     timers: Timers { heartbeat: 0, misses: 1, promise: 1, round: 0 },
     refusals: false,
     ..peers::PeerBounds::CALM
 };
 
-/// Candidates wait for answers, so that fewer of them are given up, and beliefs end with the one tick that passes.
+/// Candidates wait for answers, so that fewer rounds are abandoned; a leader's belief ends with the one tick that
+/// passes.
 const TIMED: peers::PeerBounds = peers::PeerBounds {
     ticks: Some(1),
     timers: Timers { heartbeat: 1, misses: 1, promise: 1, round: 1 },
@@ -170,15 +171,15 @@ const LEASED: peers::PeerBounds = peers::PeerBounds {
     ..peers::PeerBounds::CALM
 };
 
-/// Every lease ends with the next tick, and nothing else waits for one. So little time is needed, and more
-/// can happen in it.
+/// Every lease ends at the next tick, and nothing else waits for one. So few ticks are needed, and other bounds can
+/// be larger.
 const SHORT: peers::PeerBounds = peers::PeerBounds {
     ticks: Some(2),
     timers: Timers { heartbeat: 6, misses: 1, promise: 1, round: 0 },
     ..LEASED
 };
 
-/// Clocks of which one runs up to twice as fast as another, and nodes that know it.
+/// Clocks may run up to twice as fast as each other, within the configured bound on drift.
 const DRIFTING: peers::PeerBounds = peers::PeerBounds {
     rate_max: 2,
     drift_percent: 100,
@@ -187,23 +188,23 @@ const DRIFTING: peers::PeerBounds = peers::PeerBounds {
     ..LEASED
 };
 
-/// With guardians, each of which reports the death of its node, and dies itself.
+/// With guardians, each of which may report the death of its node's process, or die itself.
 const GUARDED: peers::PeerBounds =
     peers::PeerBounds { crashes: 1, guardians: true, guardian_deaths: 1, ..LEASED };
 
-/// A vote may be given at any time, and a leader believes for a tick.
+/// A vote may be given at any time, and a leader's belief ends after one tick.
 const RANKED: ranked::RankedBounds = ranked::RankedBounds::CALM;
 
-/// Two candidates that contend for a record.
+/// Two candidates contend for a record.
 const STORE: store::StoreBounds = store::StoreBounds { writes: 2, ..store::StoreBounds::CALM };
 
-/// Two candidates in a queue, for as long as two sessions.
+/// Two candidates in a queue, for two sessions in all.
 const QUEUE: store::StoreBounds = store::StoreBounds::CALM_SESSIONS;
 
-/// With guardians that report a death, and die themselves.
+/// With guardians that report a death, or die themselves.
 const WITNESSED: store::StoreBounds = store::StoreBounds { crashes: 1, guardians: true, ..STORE };
 
-/// Two leaders, of which one may be behind, and a payload.
+/// Two leaders, of which one may lag, and one payload.
 const LOG: replicas::ReplicaBounds = replicas::ReplicaBounds::CALM;
 
 /// The same, where a node that restarts has lost its log.
@@ -243,12 +244,12 @@ const fn sessions(name: &'static str, bounds: store::StoreBounds, sometimes: u64
 }
 
 impl Space {
-    /// Marks a space whose search takes longer than a test may.
+    /// Marks a space whose search takes too long for a normal test run.
     const fn large(self) -> Self {
         Self { small: false, ..self }
     }
 
-    /// Marks a space whose bounds break an assumption of the election, so that the violation must be found.
+    /// Marks a space whose bounds violate an assumption of the election, so that the search must find the violation.
     const fn breaks(self, invariant: &'static str) -> Self {
         Self { breaks: Some(invariant), ..self }
     }
@@ -256,24 +257,24 @@ impl Space {
 
 const TAKEN_OVER: u64 = Coverage::ELECTED | Coverage::TAKEN_OVER;
 const AFTER_CRASH: u64 = TAKEN_OVER | Coverage::CRASHED_BETWEEN | Coverage::TAKEN_OVER_AFTER_CRASH;
-/// Two servers were voted for in a ballot, so that votes had to be counted.
+/// Two servers received votes in one ballot, so that votes had to be counted.
 const SPLIT: u64 = Coverage::ELECTED | Coverage::VOTES_SPLIT;
-/// Another node was elected while the old leader believed.
+/// Another node was elected while the old leader still believed that it led.
 const RANKED_OVER: u64 = SPLIT | Coverage::TAKEN_OVER | Coverage::TWO_BELIEVE;
 
 const COMMITTED: u64 = Coverage::ELECTED | Coverage::COMMITTED_IN_FIRST | Coverage::COMMITTED_IN_SECOND;
-/// A leader lacked committed or written records, and an earlier one went on.
+/// A leader lacked committed or written records, and an earlier leader went on.
 const BEHIND: u64 = COMMITTED | Coverage::FETCHED | Coverage::OLD_ANSWER | Coverage::DEPOSED_COMMITS;
 const THREE: u64 = BEHIND | Coverage::KEPT | Coverage::DROPPED | Coverage::COMMITTED_IN_THIRD;
 const RESTARTED: u64 = BEHIND | Coverage::CRASHED_BETWEEN | Coverage::HEARD_THE_DEAD;
 const SNAPSHOTS: u64 =
     Coverage::ELECTED | Coverage::SNAPSHOT_INSTALLED | Coverage::SNAPSHOT_WRITTEN | Coverage::FETCHED;
 const RECOVERED: u64 = Coverage::RECOVERED | Coverage::RECOVERED_AS_LEADER | Coverage::HEARD_THE_DEAD;
-/// Where no payloads are written, the first records of terms are committed and compared.
+/// Without payloads, the first records of terms are committed and compared.
 const BEGUN: u64 = Coverage::ELECTED | Coverage::BEGUN | Coverage::BEGUN_BEHIND;
 const DISK_LOST: u64 = RECOVERED | Coverage::DISK_LOST;
 
-/// All of them.
+/// All spaces.
 #[rustfmt::skip] // One line each, and a number at its end.
 pub const SPACES: &[Space] = &[
     // Among peers, tokens only.
@@ -312,7 +313,7 @@ pub const SPACES: &[Space] = &[
     peers("lease_death_exit", peers::PeerBounds { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Coverage::JOB_EXITED, 1_575_183).large(),
     peers("lease_exit_long", peers::PeerBounds { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Coverage::JOB_EXITED, 2_494_838).large(),
     peers("lease_drift", peers::PeerBounds { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
-    // Among peers, of candidates that any nomination names.
+    // Among peers, by a majority, with arbitrary nominations.
     confirmed("confirmed_votes", peers::PeerBounds { candidates: 2, rounds: 3, ..FENCED }, Coverage::ELECTED, 282_354),
     confirmed("confirmed_restart", peers::PeerBounds { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
     confirmed("confirmed_lease", peers::PeerBounds { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Coverage::RENEWED | Coverage::RESIGNED, 11_339_420).large(),

@@ -1,21 +1,21 @@
-//! The states that were seen: a fingerprint of 64 bits for each, and the way to it.
+//! The visited states: a 64-bit fingerprint of each, and its predecessor.
 
 /// The step by which a state was first reached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predecessor {
-    /// The place of the state before; its own place for a first state.
+    /// The index of the previous state; for an initial state, its own index.
     pub(super) from: u32,
     /// The number of the step.
     pub(super) step: u32,
 }
 
-/// A set of fingerprints, in the order in which they came. Two states with one fingerprint would be taken for one: among
-/// 10⁸ states that is so with a probability of 3 in 10,000.
+/// A set of fingerprints, in the order of insertion. Two states with the same fingerprint are taken for one: among
+/// 10⁸ states that happens with a probability of 3 in 10,000.
 #[derive(Debug)]
 pub(super) struct Visited {
     fingerprints: Vec<u64>,
     predecessors: Vec<Predecessor>,
-    /// Places in the lists above, or `EMPTY`, found by fingerprint; at most half full.
+    /// Indexes into the lists above, or `EMPTY`, hashed by fingerprint; at most half full.
     slots: Vec<u32>,
 }
 
@@ -34,7 +34,7 @@ impl Visited {
         self.predecessors[place as usize]
     }
 
-    /// Adds a state. Returns its place if it is new.
+    /// Adds a state. Returns its index if it is new.
     ///
     /// # Panics
     /// After 2³² − 1 states.

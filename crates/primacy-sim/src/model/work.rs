@@ -1,16 +1,16 @@
-//! The work of a leader, and the guardian that watches over it: the same in every election.
+//! The work of a leader, and its guardian: the same for every election.
 
 use primacy_core::{Duration, Event, Instant, Reason};
 
 use super::now::NOW;
 
-/// All the work of one node, which must never run at two nodes at a time.
+/// All work of one node, which must never run at two nodes at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Works {
-    /// The work of the leadership that the machine has reported and not ended.
+    /// The work of the current leadership, from `Elected` to `Deposed`.
     current: Option<Work>,
-    /// The latest end, by its node's clock, of the work of the leaderships from which the machine was
-    /// deposed. The work is given the time to drain, and takes all of it: an earlier end could break nothing.
+    /// The latest end, by the node's clock, of the work of former leaderships. Such work takes all the time that it
+    /// has to drain: an earlier end could not break an invariant.
     earlier: Instant,
     pub(super) guardian: Guardian,
 }
@@ -22,14 +22,14 @@ struct Work {
     draining: bool,
     /// True if it has neither ended by itself nor died with its guardian.
     runs: bool,
-    /// Its latest end, by its node's clock.
+    /// Its latest end, by the node's clock.
     until: Instant,
 }
 
 /// The guardian of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Guardian {
-    /// None: the work is in the node's own process.
+    /// No guardian: the work runs in the node's own process.
     Absent,
     Alive,
     Dead,
@@ -52,23 +52,23 @@ impl Works {
         self.current.is_some_and(|work| work.draining)
     }
 
-    /// True if the job of a leader runs, which may end by itself.
+    /// True if the job of a leader runs and may end by itself.
     pub(super) fn may_exit(&self) -> bool {
         self.current.is_some_and(|work| work.runs && !work.draining)
     }
 
-    /// True if a leader's job has ended before its leadership; the node sees that, and resigns.
+    /// True if a leader's job has ended before the leadership; the node notices that, and resigns.
     pub(super) fn have_exited(&self) -> bool {
         self.current.is_some_and(|work| !work.runs && !work.draining)
     }
 
-    /// Records that the work of the leadership has drained, or has ended by itself; the work of earlier ones
-    /// has not.
+    /// Records that the work of the current leadership has drained or ended by itself; work of former leaderships may
+    /// still run.
     pub(super) fn drained(&mut self) {
         self.current = None;
     }
 
-    /// Records that the job of the leadership has ended by itself.
+    /// Records that the job of the current leadership has ended by itself.
     pub(super) fn exit(&mut self) {
         self.current = self.current.map(|work| Work { runs: false, ..work });
     }
@@ -86,20 +86,20 @@ impl Works {
         self.earlier = NOW;
     }
 
-    /// Ends the process. Without a guardian the work is in it.
+    /// Ends the process. Without a guardian its work ends too.
     pub(super) fn crash(&mut self) {
         if self.guardian != Guardian::Alive {
             self.end();
         }
     }
 
-    /// Starts a process, which first ends the work of an earlier one.
+    /// Starts a process, which first ends the work of the previous one.
     pub(super) fn start(&mut self) {
         self.end();
         self.revive_guardian();
     }
 
-    /// Starts a guardian if it is dead: a job is started by a guardian.
+    /// Starts a new guardian if it is dead, because a job needs one.
     fn revive_guardian(&mut self) {
         if self.guardian == Guardian::Dead {
             self.guardian = Guardian::Alive;
@@ -112,13 +112,13 @@ impl Works {
         self.current = self.current.map(|work| Work { until: work.until.before(by), ..work });
     }
 
-    /// Makes all past instants alike, as far as they are.
+    /// Clamps past instants, so that all equivalent ones are equal.
     pub(super) fn settle(&mut self) {
         self.earlier = self.earlier.max(NOW);
         self.current = self.current.filter(|work| NOW < work.until);
     }
 
-    /// Records an event for the application, and its effect on the work. Returns the broken rule, if any.
+    /// Records an event for the application, and its effect on the work. Returns the violated rule, if any.
     pub(super) fn hear(&mut self, event: &Event) -> Option<&'static str> {
         match *event {
             Event::Elected { valid_until, .. } => {

@@ -1,4 +1,4 @@
-//! The commands of the scripts, which cause what happens to elections.
+//! The commands of scripts, which drive the world.
 //!
 //! Nodes go by their names, `all` is all of them, `store` is the store's end of a link, `any` is any end.
 //!
@@ -113,19 +113,19 @@ use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
 use crate::world::phases::Settled;
 use crate::world::{Conditions, World};
 
-/// The maximum time that a script waits for an event.
+/// The maximum time for which `run until` waits.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The name of a breach that is a panic of a machine, or of the world.
+/// The name of a breach by a panic of a machine, or of the world.
 pub const PANIC: &str = "panic";
 
-/// The name of a failure that a machine itself has seen, where no invariant was broken.
+/// The name of a failure that only a machine itself has detected.
 pub const ALARM: &str = "alarm";
 
-/// Opens a script about the election of a folder of scripts. The one list of their names.
+/// Opens a script about the election with this folder of scripts. The single list of the folders' names.
 ///
 /// # Errors
-/// If there is no election of that name.
+/// If there is no election of this name.
 pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
     let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
@@ -170,14 +170,14 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
 
 /// A script that can be drawn.
 pub trait Recorded: ScriptHandler {
-    /// Records the entries of these levels from the beginning on; if none are given, those that the script
-    /// shows, and the scene around them. To be called before the first command.
+    /// Records the entries of these levels from the beginning on; if none are given, those of the levels that the
+    /// script shows, and the scene. Must be called before the first command.
     fn record(&mut self, levels: Option<Levels>);
 
-    /// The entries that were recorded so far.
+    /// Returns the entries recorded so far.
     fn recorded(&mut self) -> Vec<Entry>;
 
-    /// The first breach so far of an invariant that the script does not expect to break, in words.
+    /// Returns the first breach of an invariant that the script does not expect to break, as text.
     fn unexpected(&self) -> Option<String>;
 }
 
@@ -185,19 +185,19 @@ pub trait Recorded: ScriptHandler {
 #[derive(Debug)]
 pub struct Script<A: Algorithm> {
     seed: u64,
-    /// The trace of the coming world; `None` once there is a world.
+    /// The trace for the world that will be created; `None` once the world exists.
     trace: Option<Trace>,
     pub(crate) world: Option<World<A>>,
-    /// The invariants that this script is meant to break.
+    /// The invariants that the script expects to break.
     expected: BTreeSet<String>,
     said: Vec<String>,
-    /// The time from the healing until all knew one leader, when last measured.
+    /// The last measured time from the healing until all nodes named one leader.
     pub settled: Option<Settled>,
     record: Option<Option<Levels>>,
 }
 
 impl<A: Algorithm> Script<A> {
-    /// A script whose world keeps the lines that this trace keeps.
+    /// A script whose world shows the lines that this trace keeps.
     #[must_use]
     pub const fn new(trace: Trace) -> Self {
         Self {
@@ -211,10 +211,10 @@ impl<A: Algorithm> Script<A> {
         }
     }
 
-    /// The world, once there are nodes.
+    /// Returns the world, which exists once the nodes are named.
     ///
     /// # Errors
-    /// If there are none yet.
+    /// If it does not exist yet.
     pub fn world(&mut self) -> Result<&mut World<A>, String> {
         self.world.as_mut().ok_or_else(|| "a story begins with its nodes".to_owned())
     }
@@ -223,7 +223,7 @@ impl<A: Algorithm> Script<A> {
         self.world()?.find(name)
     }
 
-    /// The nodes that are named, or all of them.
+    /// Returns the named nodes, or all.
     fn slots(&mut self, names: &[&str]) -> Result<Vec<ProcessSlot>, String> {
         if names == ["all"] {
             return Ok(self.world()?.slots().collect());
@@ -231,7 +231,7 @@ impl<A: Algorithm> Script<A> {
         names.iter().map(|name| self.slot(name)).collect()
     }
 
-    /// Collects the entries of the world's trace, so that lines said aside keep their place.
+    /// Moves the entries of the world's trace into the output, so that the script's own lines follow in order.
     fn gather(&mut self) {
         if let Some(world) = &mut self.world {
             self.said.extend(lines(&world.trace.take()));
@@ -337,7 +337,7 @@ impl<A: Algorithm> Script<A> {
         self.judge()
     }
 
-    /// Judges only by the promises under these settings.
+    /// Makes the invariants of the present settings the only ones that are checked.
     fn judge(&mut self) -> Result<(), String> {
         let world = self.world()?;
         let settings = world.node(ProcessSlot(0)).settings.clone();
@@ -357,7 +357,7 @@ impl<A: Algorithm> Script<A> {
         Ok(())
     }
 
-    /// Performs the usual beginning of a script, without showing its messages.
+    /// Runs the usual beginning of a script, without showing its messages.
     fn elect(&mut self, node: &str) -> Result<(), String> {
         let leader = self.slot(node)?;
         let shown = self.world()?.trace.kept();
@@ -410,7 +410,7 @@ impl<A: Algorithm> Script<A> {
         Ok(true)
     }
 
-    /// Records a command as a deed, in its own words, unless the world has a line for it.
+    /// Records a command as a deed, by its text, unless the world records it itself.
     fn trace_deed(&mut self, words: &[&str]) {
         let told = match *words {
             ["crash", .., "at", "its", "next", "write"] | ["crash", .., "write", "kept"] => false,
@@ -432,7 +432,7 @@ impl<A: Algorithm> Script<A> {
         let world = self.world()?;
         let latest = world.now().after(PATIENCE);
         while !come(world) {
-            // A belief can end between two steps, by its own clock.
+            // A leadership can end between two steps, by the leader's clock.
             let ends = world
                 .leaderships
                 .in_force(world.now())
@@ -471,7 +471,7 @@ impl<A: Algorithm> Script<A> {
 }
 
 impl<A: Algorithm> ScriptHandler for Script<A> {
-    /// A panic is a breach like that of an invariant, so that both can be handled alike. The world is as the
+    /// Carries out a command. A panic counts as a breach, so that both are handled alike. The world stays as the
     /// panic has left it; later events in it prove nothing.
     fn command(&mut self, words: &[&str]) -> Result<(), String> {
         let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(words)));
@@ -491,7 +491,7 @@ impl<A: Algorithm> ScriptHandler for Script<A> {
         let breaches = self.world.as_ref().map_or(&[][..], World::breaches);
         let mut broken: BTreeSet<String> =
             breaches.iter().map(|breach| breach.invariant.to_owned()).collect();
-        // Many scripts give a machine good reason to raise an alarm, and show it in their lines.
+        // Many scripts give a machine a valid reason to raise an alarm, and show it in their output.
         if self.expected.contains(ALARM) && self.world.as_ref().is_some_and(|world| world.alarms() > 0) {
             broken.insert(ALARM.to_owned());
         }

@@ -25,8 +25,8 @@ fn what_breaks_a_promise_is_told_in_a_few_lines() {
     assert!(lines.len() > 10 && lines[lines.len() / 2] <= 20, "{lines:?}");
 }
 
-/// A machine that checks itself: a leader that hears another one panics, or raises an alarm. The naive
-/// election promises neither.
+/// A machine that checks itself: a leader that hears another leader panics, or raises an alarm. The naive election
+/// does neither.
 #[derive(Clone, Debug)]
 struct Watchful {
     machine: Machine,
@@ -101,8 +101,8 @@ impl<const PANICS: bool> Algorithm for Watched<PANICS> {
     }
 }
 
-/// Two nodes lead after the isolation of the first one, and hear each other after the healing. Most lines
-/// have nothing to do with that.
+/// Two nodes lead after the isolation of the first one, and hear each other after the healing. Most lines are
+/// irrelevant to that.
 const SCRIPT: &str = "\
 seed 3
 nodes a b c d e

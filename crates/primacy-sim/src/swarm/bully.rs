@@ -1,4 +1,4 @@
-//! The drawn worlds of the bully election.
+//! The generated worlds of the bully election.
 
 use primacy_core::rng::Rng;
 
@@ -17,11 +17,11 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Bul
     swarm
 }
 
-/// Draws the timers of a bully election that elects, or that nominates; their names then begin with `prefix`.
+/// Draws the timers of a bully election that elects or nominates; `prefix` precedes their names.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, prefix: &str) {
     let conditions = swarm.world().conditions;
-    // It assumes that the delay is bounded: an answer comes in time, and a closed connection does not cost a
-    // live leader its lead.
+    // The election assumes bounded delays: answers must arrive in time, and a closed connection must not cost a live
+    // leader its lead.
     let round_trip = swarm.lengthen(conditions.delay.times(2));
     let least = swarm.lengthen(conditions.reconnect.plus(conditions.delay.times(2)));
     let heartbeat = swarm.millis(50, 250).max(least);

@@ -1,4 +1,4 @@
-//! The drawn worlds of a nomination and its confirmation.
+//! The generated worlds of a nomination and its confirmation.
 
 use primacy_core::rng::Rng;
 
@@ -12,7 +12,7 @@ use crate::algorithm::quorum::Quorum;
 use crate::algorithm::seniority::Seniority;
 use crate::trace::Trace;
 
-/// Bully nominates, a quorum confirms.
+/// Draws worlds in which bully nominates and a quorum confirms.
 pub(super) fn by_quorum(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Bully, Quorum>> {
     let (mut swarm, nodes) = begin(seed, beyond, trace);
     swarm.words = &[
@@ -33,7 +33,7 @@ pub(super) fn by_quorum(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swar
     swarm
 }
 
-/// Seniority nominates, a quorum confirms.
+/// Draws worlds in which seniority nominates and a quorum confirms.
 pub(super) fn of_the_oldest(
     seed: u64,
     beyond: Option<Beyond>,
@@ -63,7 +63,7 @@ pub(super) fn of_the_oldest(
     swarm
 }
 
-/// Bully nominates, a lease in a store confirms.
+/// Draws worlds in which bully nominates and a lease in a store confirms.
 pub(super) fn by_lease(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Bully, Lease>> {
     let (mut swarm, nodes) = begin(seed, beyond, trace);
     swarm.words = &[
@@ -82,7 +82,7 @@ pub(super) fn by_lease(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm
     swarm
 }
 
-/// Draws worlds in which each node nominates at random, and another one a moment later; a quorum confirms.
+/// Draws worlds in which each node nominates a random node, and another one a moment later, and a quorum confirms.
 pub(super) fn by_arbitrary_nomination(
     seed: u64,
     beyond: Option<Beyond>,
@@ -101,7 +101,7 @@ fn begin<A: Algorithm>(seed: u64, beyond: Option<Beyond>, trace: Trace) -> (Swar
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
     let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
     swarm.begin(seed, nodes);
-    // A nomination that flaps faster than this moves nothing; one that flaps slower moves the lead, in order.
+    // A nomination that changes faster than the damping moves nothing; a slower one moves the lead, in order.
     let (damping, patience) = (swarm.millis(50, 3_000), swarm.millis(1_000, 5_000));
     swarm.tell(format!("set damping={} patience={}", text(damping), text(patience)));
     (swarm, nodes)

@@ -1,4 +1,4 @@
-//! The faults of the worlds: each kind, aimed at a node, as the commands of a script.
+//! The random faults of generated worlds: each kind, applied to a drawn node, as script commands.
 
 use core::fmt::Write as _;
 
@@ -12,24 +12,25 @@ use crate::process_slot::ProcessSlot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Crash,
-    /// A process is killed and started again at once: its memory is lost, without a wait.
+    /// A process is killed and restarted at once: it loses its memory, but no time.
     Restart,
     CrashAtWrite,
     FullDisk,
     Pause,
     Clock,
     Cut,
-    /// Only some pairs can talk: the three shapes in which elections get stuck (OmniPaxos, EuroSys 2023, section 2).
+    /// Only some pairs of nodes can communicate: the three shapes in which elections get stuck (OmniPaxos, EuroSys
+    /// 2023, section 2).
     Partition,
-    /// The leader is cut off, and some of the others may restart in that moment.
+    /// The leader is cut off, and some of the others may restart at that moment.
     Isolate,
     Close,
     Command,
     Guardian,
     Store,
-    /// An operator deletes the record, or leaves a request in it.
+    /// An operator deletes the record, or leaves a request to resign in it.
     Record,
-    /// A write that was under way for long.
+    /// A slow write of a leader's work to the resource.
     Write,
     // Targeted faults.
     Oust,
@@ -66,7 +67,7 @@ pub(super) const MIXED: &[Kind] = &[
     Kind::Haunt,
 ];
 
-/// The names that any search of many seeds must have met, in every election.
+/// The counters that a search of many seeds must increment for any election.
 pub(super) const MUST_MEET: &[&str] = &[
     "elected",
     "fault: crash",
@@ -91,7 +92,7 @@ pub(super) const MUST_MEET: &[&str] = &[
 ];
 
 impl Kind {
-    /// Returns the kind of fault by which a world breaks this assumption, if it is one.
+    /// Returns the kind of fault that violates this assumption, if it is a fault.
     pub(super) const fn beyond(beyond: Beyond) -> Option<Self> {
         match beyond {
             Beyond::Drift => None, // The clocks that are drawn anyway are drawn from a wider range.
@@ -110,7 +111,7 @@ impl<A: Algorithm> Swarm<A> {
         ProcessSlot(self.index(count))
     }
 
-    /// Draws a node, more often than not the leader.
+    /// Draws a node, with a preference for the leader.
     pub(super) fn victim(&mut self) -> ProcessSlot {
         let leader = self.world().leaders().next();
         match leader {
@@ -196,8 +197,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// True if this command is skipped, because too few nodes would be left that know the committed records,
-    /// or because an earlier command was skipped for that reason.
+    /// True if this command must be skipped, because too few nodes would know the committed records, or because an
+    /// earlier command was skipped for that reason.
     pub(super) fn is_spared(&self, words: &[&str]) -> bool {
         let falls = match *words {
             ["restart", node, ..] => {
@@ -211,7 +212,7 @@ impl<A: Algorithm> Swarm<A> {
         !self.runs(falls) || self.world().few_know_without(falls)
     }
 
-    /// Sends requests of clients.
+    /// Sends drawn requests of clients.
     pub(super) fn ask(&mut self) {
         if !self.asks {
             return;
@@ -229,7 +230,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Ends some faults, so that the next ones meet nodes that run, and a leader.
+    /// Ends some faults, so that the next ones meet running nodes and a leader.
     pub(super) fn relieve(&mut self) {
         self.tell("heal".to_owned());
         for slot in self.world().slots() {
@@ -264,9 +265,9 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("{}{kept}", what.replace('N', name)));
     }
 
-    /// Cuts off or stops a leader that all support, and does nothing else while the others replace it: the
-    /// lease alone keeps the two apart. To make it as hard as possible, the leader's clock is the slowest,
-    /// and those of the others are the fastest.
+    /// Cuts off or stops a leader that all nodes support, without further faults while the others replace it: only
+    /// the lease keeps the two leaders apart. As the worst case, the leader's clock is the slowest, and the other
+    /// clocks are the fastest.
     pub(super) fn duel(&mut self) {
         self.relieve();
         let settling = self.patience.times(2).plus(self.up_to(self.patience));
@@ -309,17 +310,17 @@ impl<A: Algorithm> Swarm<A> {
         self.name(slot)
     }
 
-    /// Wipes the disk of one node at some time, and readmits it at the others, one after the other. It may
-    /// happen to the same node again, before or after it has recovered; and an earlier disk may be put back.
+    /// Wipes the disk of one node at some time, and readmits it at its peers, one after the other. The same node may
+    /// be wiped again, before or after its recovery; and a former disk may be put back.
     pub(super) fn wipe_or_readmit(&mut self) {
         let count = self.world().slots().count();
-        // For a lone voter no peer would notice.
+        // With a single voter, no peer would notice.
         if !self.wipes || count == 1 || !self.one_in(4) {
             return;
         }
         let slot = self.slot();
         let (again, back) = (self.one_in(8), self.one_in(6));
-        // Where voters change there may be as few as one, which alone knows the committed records.
+        // If voters change, there may be as few as one, which alone knows the committed records.
         let spared = |swarm: &Self, slot| swarm.operators.is_some() && swarm.world().few_know_without(slot);
         match self.wiped {
             Some(wiped) if (again || back) && spared(self, wiped) => {}
@@ -331,14 +332,14 @@ impl<A: Algorithm> Swarm<A> {
                 let name = self.crash_if_it_runs(wiped);
                 self.tell(format!("restart {name} with disk {number}"));
             }
-            // It must have presented its disk, and have been refused for it.
+            // The node must have connected with its disk, and have been refused.
             Some(wiped) if self.runs(wiped) => {
                 let (name, by) = (self.name(wiped), self.name(slot));
                 let vain = if self.world().would_readmit(wiped, slot) { "" } else { " in vain" };
                 self.tell(format!("readmit {name} at {by}{vain}"));
             }
             Some(_) => {}
-            // A node that has never seen the present disk would trust the next one.
+            // A peer that has never seen the present disk would accept the next one.
             None if spared(self, slot) => {}
             None if self.world().is_known_to_all(slot) => {
                 self.wiped = Some(slot);
@@ -351,8 +352,8 @@ impl<A: Algorithm> Swarm<A> {
     fn wipe(&mut self, slot: ProcessSlot) {
         let name = self.crash_if_it_runs(slot);
         if self.forgets && self.runs(slot) {
-            // It was spared; but it may have lost another disk before, and two such nodes wait for each other
-            // for ever.
+            // The crash was skipped; but if the node has lost another disk before, it stays wiped, because two such
+            // nodes would wait for each other for ever.
             if self.world().node(slot).shelf.is_empty() {
                 self.wiped = None;
             }
@@ -402,7 +403,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Draws a clock: any two differ by at most the bound, and often by exactly that.
+    /// Draws a clock: the rates of any two clocks differ by at most the bound, and often by exactly that.
     pub(super) fn draw_clock(&mut self, slot: ProcessSlot) {
         let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
         let most = u64::from(self.drift) * wider;
@@ -430,11 +431,11 @@ impl<A: Algorithm> Swarm<A> {
         let slots: Vec<ProcessSlot> = self.world().slots().collect();
         let middle = self.slot();
         let linked: fn(usize, usize, usize, usize) -> bool = match self.rng.up_to(3) {
-            // Quorum loss: one node reaches all, and the others reach only it.
+            // Quorum loss: one node reaches all, and the others reach only that one.
             0 => |a, b, middle, _| a == middle || b == middle,
             // Constrained election: the same, and the leader is cut off from all.
             1 => |a, b, middle, leader| (a == middle || b == middle) && a != leader && b != leader,
-            // Chained: each reaches its neighbours only.
+            // Chained: each node reaches only its neighbours.
             2 => |a, b, _, _| a.abs_diff(b) == 1,
             _ => return self.tell("heal".to_owned()),
         };
@@ -490,9 +491,9 @@ impl<A: Algorithm> Swarm<A> {
         if self.world().store.record().is_none() {
             return;
         }
-        // Absence has no version: where requests come late, one that makes the first record may come after a
-        // deletion, with a token from before it. Nothing can be promised there. A paused process may hold
-        // such a request, if at some time there was no record.
+        // Absence has no version: a delayed request that creates the first record may arrive after a deletion, with a
+        // token from before it. No invariant can hold then. A paused process may hold such a request, if the record
+        // was absent at some time.
         let world = self.world();
         let is_paused = |slot| world.process(slot).is_some_and(|process| process.paused);
         let late =
@@ -500,9 +501,9 @@ impl<A: Algorithm> Swarm<A> {
         let may_come_late =
             late || self.world().network.chance.doubled + self.world().network.chance.delayed > 0;
         if self.deletes && !may_come_late && self.one_in(4) {
-            // A machine that meets this is right to raise the alarm.
+            // A machine that notices the deletion raises a justified alarm.
             self.alarming = true;
-            // The holder may not hear of that.
+            // The holder may be kept from noticing the deletion.
             let holder = self.victim();
             if self.one_in(2) {
                 let name = self.name(holder);
@@ -533,11 +534,10 @@ impl<A: Algorithm> Swarm<A> {
         for _ in 0..4 {
             let pause = self.up_to(self.patience.times(2));
             let deed = self.rng.up_to(4);
-            // Where nothing but silence tells the dead from the living, two short silences must not become a
-            // long one.
+            // Where death is detected only by silence, two short silences must not add up to a long one.
             let pause = if A::ADVISORY { pause.max(self.patience) } else { pause };
             let (what, back) = match deed {
-                // A node that cannot hear, or that wakes when it cannot, may elect itself there.
+                // A node that is cut off, or wakes while it is cut off, may elect itself.
                 0 | 3 if A::ADVISORY => (format!("close {name} {other}"), String::new()),
                 0 => (format!("isolate {name}"), "heal".to_owned()),
                 1 => (format!("crash {name}"), format!("restart {name}")),

@@ -1,4 +1,4 @@
-//! The drawn worlds of the lease over a store.
+//! The generated worlds of the lease over a store.
 
 use primacy_core::rng::Rng;
 

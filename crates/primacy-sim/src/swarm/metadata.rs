@@ -1,4 +1,4 @@
-//! The drawn worlds of replicated metadata.
+//! The generated worlds of replicated metadata.
 
 use primacy_core::rng::Rng;
 
@@ -8,8 +8,8 @@ use crate::algorithm::metadata::Metadata;
 use crate::process_slot::ProcessSlot;
 use crate::trace::Trace;
 
-/// Costs of a step in which records are applied: one record, a few, and as many as the library applies. The seed chooses, so that all else is
-/// drawn as before.
+/// The limits of records applied in one step: one record, a few, and the library's own limit. Chosen by the seed
+/// itself, so that all other draws stay the same.
 const APPLY_MAX: [usize; 3] = [1, 400, 64 << 10];
 
 /// Draws the nodes, their timers, and the settings of their logs.
@@ -36,11 +36,10 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
         "Told",
         "Died",
     ];
-    // Where tokens alone keep leaders apart, an earlier leader may read stale data. A new leader writes the
-    // first record of its term, and the clients' pending requests; in a lease shorter than that no node would
-    // ever lead for long.
+    // Where only tokens keep leaders apart, an earlier leader may read stale data. A new leader writes the first
+    // record of its term, and the clients' pending requests; with a shorter lease no node would lead for long.
     quorum::timers_with(&mut swarm, nodes, false, 2);
-    // A lone node that forgets has no peer to ask.
+    // A lone node that has lost its log has no peer to ask.
     let forgets = nodes > 2 && swarm.one_in(3);
     swarm.forgets = forgets;
     let delay = swarm.world().conditions.delay;

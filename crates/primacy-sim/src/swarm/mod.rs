@@ -1,13 +1,12 @@
-//! Worlds that are drawn from a seed: the nodes, their timers, and their faults.
+//! Worlds generated from a seed: the nodes, their timers, and their faults.
 //!
-//! Each seed draws its own mix of faults, and leaves some kinds out altogether: a world with every fault at
-//! once hides the effect of a single one. A drawn world is a [`script`](crate::script), written as it unfolds,
-//! because a fault may be aimed at the current leader; so every seed is also a script, which can be read,
-//! shortened and kept.
+//! Each seed draws its own mix of faults, and omits some kinds altogether: with every fault at once, the effect of a
+//! single one is hidden. A generated world is a [`script`](crate::script), written while it runs, because a fault may
+//! target the current leader. So every seed is also a script, which can be read, shortened and kept.
 //!
-//! A run has three phases: faults, in which only safety is required; then everything is healed, and there
-//! must be one leader, known to all, within the time that the election states; then calm, in which small
-//! faults strike one of the others, and the leader must stay.
+//! A run has three phases: faults, in which only safety is required; then everything is healed, and all nodes must
+//! name one leader within the time that the election states; then calm, in which small faults strike one node that
+//! does not lead, and the leader must stay.
 
 mod bully;
 mod confirmed;
@@ -44,23 +43,22 @@ use crate::trace::Trace;
 use crate::world::World;
 use crate::world::phases::Settled;
 
-/// The number of seeds of an election from which on a search must have met all names of
-/// [`Election::must_meet`]: the rarest of them is met in one world of a hundred, so one search in some
-/// thousands fails by chance.
+/// The number of seeds from which on a search must have incremented all counters of [`Election::must_meet`]: the
+/// rarest one is incremented in one world of a hundred, so one search in some thousands fails by chance.
 pub const ENOUGH_SEEDS: u64 = 1_000;
 
-/// The elections of which worlds are drawn.
+/// The elections for which worlds are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Election {
     /// Among peers, by a majority.
     Quorum,
     /// Among peers, by a majority of votes for the best claim.
     Ranked,
-    /// Among peers, by the highest name, asked for among all.
+    /// Among peers: bully, the highest name leads.
     Bully,
-    /// Among peers, by the highest name, asked for around a ring.
+    /// Among peers: Chang and Roberts' ring, the highest name leads.
     Ring,
-    /// The same, in both directions.
+    /// Among peers: Hirschberg and Sinclair's bidirectional ring, the highest name leads.
     RingBidirectional,
     /// The oldest member of a cluster.
     Seniority,
@@ -89,18 +87,18 @@ type ByArbitraryNomination = algorithm::confirmed::Confirmed<
     algorithm::quorum::Quorum,
 >;
 
-/// An assumption of an election that a world breaks, to see which invariant breaks.
+/// An assumption of an election that a world violates, to show which invariant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Beyond {
-    /// Clocks run up to three times as far apart as the bound says.
+    /// Clock rates differ by up to three times the bound.
     Drift,
     /// A clock jumps ahead.
     Jump,
-    /// A whole machine stands still, and its clock with it.
+    /// A whole machine is frozen together with its clock.
     FrozenMachine,
-    /// The newest slot of a disk rots, so that a node goes on from the one before it.
+    /// The newest slot of a disk rots, so that the node uses the one before it.
     RottenDisk,
-    /// The store takes writes over versions that are not the current one.
+    /// The store accepts writes whose expected version is not the current one.
     LyingStore,
     /// The store goes back to an earlier state, as after a restore from a backup.
     RestoredStore,
@@ -109,38 +107,37 @@ pub enum Beyond {
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The invariants that were broken, and panics.
+    /// The broken invariants, and panics.
     pub breaches: Vec<Breach>,
-    /// The number of violations that a machine itself saw, where no fault explains them.
+    /// The number of violations that a machine itself detected without a fault that explains them.
     pub alarms: u64,
     /// The number of leaderships.
     pub elections: u64,
     /// The number of inputs handled.
     pub handled: u64,
-    /// The time that passed in the world.
+    /// The simulated time.
     pub simulated: Duration,
     /// The counters of the run.
     pub counters: Counters,
-    /// The time from the healing until all knew one leader; `None` if it was not healed, or that did not
-    /// come.
+    /// The time from the healing until all nodes named one leader; `None` without a healing or such a leader.
     pub settled: Option<Settled>,
-    /// A number that any difference between two runs would change, if the trace made one.
+    /// A hash over all trace entries, which differs between differing runs; `None` if the trace made none.
     pub digest: Option<u64>,
 }
 
-/// A run, and the commands that were drawn for it.
+/// A run, with the commands that were drawn for it.
 #[derive(Debug)]
 pub struct Run {
     /// The outcome.
     pub verdict: Verdict,
     /// The lines that were kept.
     pub trace: Trace,
-    /// The commands, one a line.
+    /// The commands, one per line.
     pub commands: Vec<String>,
 }
 
 impl Election {
-    /// All of them.
+    /// All elections.
     pub const ALL: &[Self] = &[
         Self::Quorum,
         Self::Ranked,
@@ -177,7 +174,7 @@ impl Election {
         }
     }
 
-    /// The one of this name.
+    /// The election of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|election| election.name() == name)
@@ -189,7 +186,7 @@ impl Election {
         self.run_beyond(seed, None, trace)
     }
 
-    /// Runs the world of this seed, in which an assumption of the election does not hold.
+    /// Runs the world of this seed with a violated assumption.
     #[must_use]
     pub fn run_beyond(self, seed: u64, beyond: Option<Beyond>, trace: Trace) -> Run {
         match self {
@@ -211,8 +208,7 @@ impl Election {
         }
     }
 
-    /// Runs commands that were drawn before, or the rest of it: commands that cannot be carried out are left
-    /// out.
+    /// Runs commands that were drawn before, or a part of them; commands that cannot be carried out are skipped.
     #[must_use]
     pub fn run_again(self, commands: &[String], trace: Trace) -> Run {
         match self {
@@ -232,7 +228,7 @@ impl Election {
         }
     }
 
-    /// The names that a search of [`ENOUGH_SEEDS`] or more must have met.
+    /// The counters that a search of [`ENOUGH_SEEDS`] or more must have incremented.
     pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
         fn of<A: Algorithm>() -> (Vec<&'static str>, &'static [&'static str]) {
             let meets = [("calm", A::SETTLES), ("ploy: wound", A::SETTLES && !A::ADVISORY)];
@@ -254,14 +250,14 @@ impl Election {
             Self::ConfirmedWhim => of::<ByArbitraryNomination>(),
             Self::Metadata => of::<algorithm::metadata::Metadata>(),
         };
-        // Only its worlds set promises for that.
+        // Only the worlds of `quorum` set different promises for that.
         let reelected = (self == Self::Quorum).then_some("ploy: elected again");
         drawn_faults::MUST_MEET.iter().chain(own).copied().chain(kinds).chain(reelected)
     }
 }
 
 impl Beyond {
-    /// All of them.
+    /// All assumptions.
     pub const ALL: &[Self] = &[
         Self::Drift,
         Self::Jump,
@@ -286,13 +282,13 @@ impl Beyond {
 }
 
 impl Verdict {
-    /// True if all promises were kept.
+    /// True if no invariant was broken.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.failure().is_none()
     }
 
-    /// The failure: the invariant that broke first, `panic`, or `alarm` where only a machine saw a violation.
+    /// The failure: the first broken invariant, `panic`, or `alarm` if only a machine detected a violation.
     #[must_use]
     pub fn failure(&self) -> Option<&'static str> {
         let first = self.breaches.first().map(|breach| breach.invariant);
@@ -315,7 +311,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Further breaches are seldom a second mistake.
+        // Later breaches are seldom a separate mistake.
         for Breach { at, invariant, what } in self.breaches.iter().take(1) {
             writeln!(f, "{at} {invariant}: {what}")?;
         }
@@ -334,7 +330,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A script that is being drawn.
+/// A generated world, with the state of its generator.
 #[derive(Debug)]
 struct Swarm<A: Algorithm> {
     script: Script<A>,
@@ -342,44 +338,44 @@ struct Swarm<A: Algorithm> {
     rng: Rng,
     kinds: Vec<Kind>,
     beyond: Option<Beyond>,
-    /// True if delays are short and chance causes no faults, so that only promises and leases keep leaders
+    /// True if delays are short and there are no random packet faults, so that only promises and leases keep leaders
     /// apart.
     tight: bool,
-    /// The kinds of messages, by which faults are aimed.
+    /// The kinds of messages that packet faults may name.
     words: &'static [&'static str],
-    /// True in the worlds in which one node loses its disk.
+    /// True if one node loses its disk in this world.
     wipes: bool,
-    /// True if restarted nodes have forgotten their logs. So no majority may restart, or the election stops.
+    /// True if restarted nodes lose their logs. Then no majority may restart, or the election stops.
     forgets: bool,
     /// True if clients send requests to nodes.
     asks: bool,
-    /// The operators that change the voters, in the worlds that have any.
+    /// The operators that change the voters, if this world has any.
     operators: Option<Operators>,
-    /// The clients of partitions, in the worlds that have any.
+    /// The clients of partitions, if this world has any.
     sharing: Option<Sharing>,
-    /// A leader that is elected again by a shorter promise, in the worlds that are made for it.
+    /// The generator of a re-election by a shorter promise, if this world is set up for it.
     reelection: Option<Reelection>,
-    /// True if now and then the leader is cut off, and nothing else happens until another node may lead.
+    /// True if the leader is cut off now and then without further faults, until another node may lead.
     duels: bool,
-    /// True if in the end one node is made deaf or mute, and the others must have a leader.
+    /// True if at the end one node is made deaf or mute, and the others must have a leader.
     wounds: bool,
-    /// True if nodes join, so that all must be back before one is made deaf or mute.
+    /// True if nodes must join, so that all must be back before one is made deaf or mute.
     joins: bool,
-    /// The node that is spared in the calm, because it founds the cluster that others join.
+    /// The node without faults during the calm, because it founds the cluster that others join.
     spared: Option<&'static str>,
-    /// True if the leader cannot be heard any more since the last command.
+    /// True if the last command has cut off the leader.
     cut_off: bool,
     wiped: Option<ProcessSlot>,
-    /// True if the record may be deleted: only where all leases are equally long, because the node that makes
-    /// a new one may know no other length; and where no request comes late, because absence has no version.
+    /// True if the record may be deleted. That requires equal leases, because the creator of a new record may not
+    /// know another length; and no delayed requests, because absence has no version.
     deletes: bool,
-    /// True if there was no record at some time.
+    /// True if the record was absent at some time.
     was_absent: bool,
-    /// True if a fault happened that machines are right to raise an alarm about.
+    /// True if a fault happened after which alarms are justified.
     alarming: bool,
     /// The maximum difference in rate between the fastest and the slowest clock, in parts per million.
     drift: u32,
-    /// The time in which this election would replace a silent leader: the measure of everything else.
+    /// The time in which this election replaces a silent leader: the unit of all drawn durations.
     patience: Duration,
 }
 
@@ -413,8 +409,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Carries out the next command, which was drawn so that this is possible. After a breach, commands are
-    /// ignored.
+    /// Carries out a command, which must be possible. After a breach, commands are ignored.
     fn tell(&mut self, command: String) {
         if !self.is_good() {
             return;
@@ -432,14 +427,14 @@ impl<A: Algorithm> Swarm<A> {
         self.script.world.as_ref().expect("the nodes are named first")
     }
 
-    /// Counts a targeted fault that has succeeded.
+    /// Increments the counter of a targeted fault that has succeeded.
     fn came_off(&mut self, fault: &'static str) {
         if let Some(world) = &mut self.script.world {
             world.counters.count(fault);
         }
     }
 
-    /// True if another node leads now, and not this one.
+    /// True if a node other than this one leads now.
     fn is_replaced(&self, leader: ProcessSlot) -> bool {
         self.world().leaders().next().is_some_and(|another| another != leader)
     }
@@ -468,15 +463,15 @@ impl<A: Algorithm> Swarm<A> {
         }
         let write = self.millis(0, 400);
         self.tell(format!("work writes within {}", text(write)));
-        // The bound of the defaults, and wider ones, under which a mistake of a per cent is not hidden by the time that
-        // an election takes.
+        // The default bound, and wider ones, under which a mistake of one per cent is not hidden by the duration of
+        // an election.
         self.drift = [10_000, 100_000, 300_000][self.index(3)];
     }
 
-    /// Draws the chance of faults, and their kinds.
+    /// Draws the probabilities of packet faults, and the kinds of faults.
     fn mix(&mut self) {
         self.patience = self.world().patience();
-        // Few kinds in some worlds: the effect of one of them is soon undone by the others.
+        // Some worlds have few kinds, because the effect of one kind is often undone by the others.
         let few = self.one_in(2);
         self.kinds = MIXED.iter().copied().filter(|_| few == one_in(&mut self.rng, 3)).collect();
         self.kinds.extend(self.beyond.and_then(Kind::beyond));
@@ -504,8 +499,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell("start all".to_owned());
         let end = self.world().now().after(self.patience.times(40));
         while self.world().now() < end && self.is_good() {
-            // Most of the time one fault follows another; now and then there is time for another leader to
-            // come up.
+            // Usually one fault follows another at once; sometimes there is time for another leader to be elected.
             let waits = if self.cut_off { self.one_in(2) } else { self.one_in(6) };
             let longest = if waits { self.patience.times(3) } else { self.patience.divided_by(2) };
             self.cut_off = false;
@@ -528,8 +522,8 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() {
             self.tell("heal all".to_owned());
-            // A change of voters under way is in force where it arrives, and then the loss of fewer nodes may
-            // be enough to stand still.
+            // A pending change of the voters takes effect when it arrives, and then the loss of fewer nodes may stop
+            // the election.
             if self.operators.is_some() {
                 self.tell(format!("advance {}", text(self.patience)));
             }
@@ -541,13 +535,13 @@ impl<A: Algorithm> Swarm<A> {
         if self.is_good() && A::SETTLES {
             self.tell("settle".to_owned());
         }
-        // Of fewer voters none may be missing.
+        // With fewer voters, none may be missing.
         if self.is_good() && A::SETTLES && self.world().newest_voters().len() > 2 {
             self.calm();
             if self.wounds && (self.joins || self.forgets) {
                 self.tell("settle".to_owned());
             }
-            // Where a mandate is advisory, a node that does not hear leads itself.
+            // With an advisory mandate, a node that hears no other leads by itself.
             if self.wounds && !A::ADVISORY {
                 self.wound();
             }
@@ -573,7 +567,7 @@ impl<A: Algorithm> Swarm<A> {
         one_in(&mut self.rng, count)
     }
 
-    /// One of this many; 0 where there is none.
+    /// Draws an index below this number; 0 if there is none.
     fn index(&mut self, count: usize) -> usize {
         let drawn = self.rng.up_to(count.saturating_sub(1) as u64);
         usize::try_from(drawn).unwrap_or(0)
@@ -587,7 +581,7 @@ impl<A: Algorithm> Swarm<A> {
         Duration::from_millis(least).plus(self.up_to(Duration::from_millis(most - least)))
     }
 
-    /// Lengthens a duration, so that it lasts as long by any clock.
+    /// Lengthens a duration, so that it is long enough on any clock.
     fn lengthen(&self, duration: Duration) -> Duration {
         in_micros(Drift::from_ppm(self.drift).lengthen(duration)).plus(Duration::from_nanos(1_000))
     }

@@ -1,4 +1,4 @@
-//! Nodes that share out partitions under all faults.
+//! Nodes that distribute partitions among themselves, under all faults.
 //!
 //! As with operators, the commands are drawn from a generator of their own.
 
@@ -8,11 +8,11 @@ use super::{Swarm, in_micros, one_in, text};
 use crate::algorithm::Algorithm;
 use crate::process_slot::ProcessSlot;
 
-/// The constant that separates this generator from that of the rest of the world; chosen so that the worlds
-/// that seeds.txt has kept from before stay the same.
+/// The constant that separates this generator from that of the rest of the world. With this value the worlds in
+/// seeds.txt stay the same.
 const APART: u64 = 0x7072_696d_6172_6966;
 
-/// The number before the first session of a node; those of clients are below.
+/// The offset of the numbers of nodes' sessions, above those of clients.
 const SESSIONS: u64 = 1_000_000;
 
 const GROUPS: [&str; 2] = ["p", "q"];
@@ -25,7 +25,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Returns them in one world of three.
+    /// Returns `Some` in one world of three.
     pub(super) fn of(seed: u64) -> Option<Self> {
         let mut rng = Rng::new(seed ^ APART);
         one_in(&mut rng, 3).then_some(Self { rng, sessions: SESSIONS })
@@ -77,8 +77,7 @@ impl<A: Algorithm> Swarm<A> {
         Some(command)
     }
 
-    /// Draws a write of a node to a partition of which it is the primary, as far as it knows; it may take
-    /// long.
+    /// Draws a slow or fast write of a node to a partition whose primary it believes to be.
     fn write_as_primary(&mut self, sharing: &mut Sharing, slot: ProcessSlot) -> Option<String> {
         let node = self.world().node(slot).name;
         let runs = self.world().partitions(slot)?.runs_with_primary(node);

@@ -1,4 +1,4 @@
-//! The drawn worlds of the quorum election.
+//! The generated worlds of the quorum election.
 
 use primacy_core::Duration;
 use primacy_core::rng::Rng;
@@ -25,12 +25,12 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
 
 /// Draws the timers of a quorum that elects or confirms. Returns the shortest allowed promise.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) -> Duration {
-    // Worlds that show what leases cannot survive always have leases.
+    // Worlds that violate an assumption of leases always have leases.
     timers_with(swarm, nodes, beyond.is_none(), 0)
 }
 
-/// The same, in some worlds without leases, if that is allowed. A leader may make `writes_between` writes to
-/// its disk between a heartbeat and the answers to the next one.
+/// Draws the timers as [`timers`] does, in some worlds without leases, if that is allowed. A leader may make
+/// `writes_between` writes to its disk between a heartbeat and the answers to the next one.
 pub(super) fn timers_with<A: Algorithm>(
     swarm: &mut Swarm<A>,
     nodes: usize,
@@ -40,9 +40,9 @@ pub(super) fn timers_with<A: Algorithm>(
     let delay = swarm.world().conditions.delay;
     let disk_latency = swarm.world().node(ProcessSlot(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
-    // A promise must outlast a heartbeat and its answer by any clock.
+    // A promise must outlast a heartbeat and its answer on any clock.
     let least = delay.times(4);
-    // A disk takes as long by any clock, and the leader's may be the fastest.
+    // The latency of a disk does not depend on a clock, and the leader's clock may be the fastest.
     let busy = swarm.lengthen(disk_latency.times(writes_between));
     let fenced = swarm.one_in(5) && may_be_fenced;
     let (one_for_all, hasty) = (swarm.one_in(2), swarm.tight || swarm.one_in(2));
@@ -56,13 +56,13 @@ pub(super) fn timers_with<A: Algorithm>(
             promise = swarm.promise(heartbeat, busy, least);
         }
         let misses = 2 + swarm.rng.up_to(3);
-        // Short waits are the dangerous ones: then only the promises keep leaders apart.
+        // Short waits are the harder case: then only the promises keep leaders apart.
         let initial_wait = if hasty { Duration::ZERO } else { swarm.up_to(promise) };
-        // But they must be longer than a packet's delay, or two candidates split their votes for ever.
+        // But they must exceed the delay of a packet, or two candidates split the votes for ever.
         let wait =
             if hasty { swarm.millis(5, if swarm.tight { 10 } else { 50 }) } else { swarm.millis(50, 300) };
-        // A round must leave time for the round trip. The latency of the others' disks is unknown to a node;
-        // its patience grows to four times as long while it loses elections.
+        // A round must leave time for the round trip. A node does not know the disk latency of its peers; its round
+        // timeout grows to four times as long while it loses elections.
         let round_trip = swarm.lengthen(delay.times(2).plus(in_micros(disk_latency.divided_by(3))));
         let round = round_trip.plus(swarm.millis(10, 500));
         let priority = swarm.rng.up_to(3) / 2;

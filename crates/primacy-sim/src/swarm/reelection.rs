@@ -1,10 +1,9 @@
-//! A leader that is deposed and elected again at once, by a voter with a shorter promise than the one before:
-//! the work of its first leadership outlives the lease of the second, and then only its promise to itself
-//! keeps another node from leading.
+//! A leader that is deposed and elected again at once, by a voter with a shorter promise than before. The work of its
+//! first leadership outlives the lease of the second, and then only the leader's promise to itself keeps another node
+//! from leading.
 //!
-//! Chance would have to put six things in order. So in some worlds the promises are set for it, and the order
-//! is brought about step by step, as far as other faults allow it. It draws from a generator of its
-//! own.
+//! Chance would need six events in order. So some worlds set the promises for it, and bring the events about step by
+//! step, as far as other faults allow. The commands are drawn from a generator of their own.
 
 use primacy_core::Duration;
 use primacy_core::rng::Rng;
@@ -16,7 +15,7 @@ use crate::process_slot::ProcessSlot;
 /// The constant that separates this generator from that of the rest of the world.
 const APART: u64 = 0x7265_656c_6563_7400;
 
-/// The number of steps in which it waits for an event.
+/// The number of steps of waiting for a condition.
 const STEPS: u64 = 80;
 
 /// The generator, and the long promise.
@@ -26,13 +25,13 @@ pub(super) struct Reelection {
     longest: Duration,
 }
 
-/// The slots of the fault: `LEADER` and `LONG` promise for equally long, `SHORT` for less.
+/// The nodes' roles: `LEADER` and `LONG` have the long promise, `SHORT` the short one.
 const LEADER: ProcessSlot = ProcessSlot(0);
 const LONG: ProcessSlot = ProcessSlot(1);
 const SHORT: ProcessSlot = ProcessSlot(2);
 
 impl<A: Algorithm> Swarm<A> {
-    /// Sets different promises in one of four worlds of three nodes, before they start.
+    /// Sets different promises before the start, in one of four worlds with three nodes.
     pub(super) fn begin_with_promises_that_differ(&mut self, seed: u64, nodes: usize, least: Duration) {
         let mut rng = Rng::new(seed ^ APART);
         if nodes != 3 || !one_in(&mut rng, 4) {
@@ -47,7 +46,7 @@ impl<A: Algorithm> Swarm<A> {
         self.reelection = Some(Reelection { rng, longest });
     }
 
-    /// Brings it about now and then, in these worlds.
+    /// Attempts the re-election now and then, in these worlds.
     pub(super) fn elect_again(&mut self) {
         let Some(mut reelection) = self.reelection.take() else { return };
         if one_in(&mut reelection.rng, 3) && [LEADER, LONG, SHORT].iter().all(|&slot| self.runs(slot)) {
@@ -59,14 +58,14 @@ impl<A: Algorithm> Swarm<A> {
     fn bring_about(&mut self, reelection: &mut Reelection) {
         let longest = reelection.longest;
         let [leader, long, short] = [LEADER, LONG, SHORT].map(|slot| self.name(slot));
-        // No node leads, and no promise is left.
+        // Reset: no node leads, and no promise is left.
         self.tell("heal".to_owned());
         for slot in [LEADER, LONG, SHORT] {
             self.have(slot, "withdraw");
         }
         self.tell(format!("advance {}", text(longest.times(2))));
-        // One node takes a term of its own, of which no other hears; and the answer by which it takes another
-        // comes late.
+        // `SHORT` takes a term of its own, of which no other node hears; the answer to its pre-vote for the next term
+        // is delayed.
         self.tell(format!("cut {leader} {short}"));
         self.tell(format!("drop 1 {short} -> {long} Vote"));
         self.have(SHORT, "campaign");
@@ -80,8 +79,7 @@ impl<A: Algorithm> Swarm<A> {
         if !self.comes(longest, |swarm| swarm.world().counters.of("aimed: late") > aimed) {
             return self.undo();
         }
-        // Meanwhile another is elected, by the long promise; and is deposed by that term while its work goes
-        // on.
+        // Meanwhile `LEADER` is elected, by the long promise; then that term deposes it while its work goes on.
         self.have(LEADER, "campaign");
         if !self.comes(longest, |swarm| swarm.world().leaders().any(|slot| slot == LEADER)) {
             return self.undo();
@@ -94,7 +92,7 @@ impl<A: Algorithm> Swarm<A> {
             swarm.world().leaderships.count > before && swarm.world().leaders().any(|slot| slot == LEADER)
         };
         if self.comes(longest, is_again) {
-            // Its second lease ends, so that the voter that gave it could lead.
+            // The second lease ends, so that `SHORT`, which granted it, could lead.
             self.tell(format!("cut {leader} {short}"));
             self.comes(longest, |swarm| swarm.world().leaders().next().is_none());
             self.came_off("ploy: elected again");
@@ -122,7 +120,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Waits for a condition, step by step. Returns whether it holds.
+    /// Waits for a condition, step by step. Returns true if it came to hold.
     fn comes(&mut self, longest: Duration, is_come: impl Fn(&Self) -> bool) -> bool {
         let step = longest.times(2).divided_by(STEPS).max(Duration::from_millis(1));
         for _ in 0..STEPS {

@@ -1,4 +1,4 @@
-//! The drawn worlds of the elections on a ring.
+//! The generated worlds of the elections on a ring.
 
 use primacy_core::rng::Rng;
 
@@ -17,8 +17,8 @@ where
     swarm.begin(seed, nodes);
     swarm.words = &["Probe", "ProbeReply", "Elected", "Knock", "Received", "Late", "Resigned", "Died"];
     let conditions = swarm.world().conditions;
-    // It assumes that the delay is bounded: a hop is confirmed in time, and neither a closed connection nor
-    // one skipped node costs a live leader its lead.
+    // The election assumes bounded delays: hops must be confirmed in time, and neither a closed connection nor one
+    // skipped node must cost a live leader its lead.
     let round_trip = swarm.lengthen(conditions.delay.times(2));
     let hop = round_trip.plus(swarm.millis(5, 50));
     let once_around = conditions.delay.times(nodes as u64).plus(hop.times(2));

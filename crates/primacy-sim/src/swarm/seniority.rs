@@ -1,4 +1,4 @@
-//! The drawn worlds of the election by seniority.
+//! The generated worlds of the election by seniority.
 
 use primacy_core::Duration;
 use primacy_core::rng::Rng;
@@ -32,8 +32,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
     let policies =
         &["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "lease", "available"];
     let Cluster { heartbeat, policy, seeds } = cluster(&mut swarm, nodes, "", policies);
-    // Where two parts may go on, a deaf or mute node is one of them; and so is a seed that is alone and has
-    // restarted. A store's decision for a part that gave up before it heard of it stops the others at a loss.
+    // If two parts may go on, a deaf or mute node is one of them; so is a lone seed that has restarted. If a store
+    // chose a part that gave up before it heard of that, the other parts stop at their next loss.
     swarm.wounds = matches!(policy, "keep-majority" | "keep-oldest") && seeds != "a";
     swarm.joins = true;
     swarm.spared = seeds.split(',').next(); // Where it restarts and is cut off, it founds a second cluster.
@@ -56,8 +56,7 @@ pub(super) struct Cluster {
     seeds: &'static str,
 }
 
-/// Draws one of these policies, and the seeds, of a cluster that elects, or that nominates; their names then
-/// begin with `prefix`.
+/// Draws one of these policies, and the seeds, of a cluster that elects or nominates; `prefix` precedes their names.
 pub(super) fn cluster<A: Algorithm>(
     swarm: &mut Swarm<A>,
     nodes: usize,

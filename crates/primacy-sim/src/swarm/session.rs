@@ -1,4 +1,4 @@
-//! The drawn worlds of the queue of a store that keeps sessions.
+//! The generated worlds of the queue of a store with sessions.
 
 use primacy_core::rng::Rng;
 
@@ -6,7 +6,7 @@ use super::{Beyond, Swarm, text};
 use crate::algorithm::session::Session;
 use crate::trace::Trace;
 
-/// Draws the candidates, their sessions, and the store's handling of them.
+/// Draws the candidates, their sessions, and the store's delays and timeouts.
 pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Session> {
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
     let nodes = 2 + swarm.index(3);
@@ -28,7 +28,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Ses
     for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
         let timeout = swarm.millis(500, 2_000);
         let request_timeout = round_trip.plus(swarm.millis(20, 200));
-        // A look at the queue shows the leader for no longer than a session.
+        // A read of the queue is evidence of the leader for no longer than a session.
         let look_interval = swarm.up_to(timeout.divided_by(3)).plus(swarm.millis(1, 20));
         let poll_interval = swarm.millis(20, 150);
         swarm.tell(format!(

@@ -1,9 +1,8 @@
-//! Targeted faults: they belong together, in an order that chance would seldom find. Each is aimed at a kind
-//! of mistake that shows only when two things happen at once.
+//! Targeted faults: combinations in an order that chance would seldom produce. Each targets a kind of mistake that
+//! shows only if two conditions coincide.
 //!
-//! A targeted fault is counted when it has succeeded. Where that is later than the fault itself, it is counted
-//! under its effect: `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for
-//! [`haunt`](Swarm::haunt).
+//! A targeted fault is counted when it has succeeded. If that is later than the fault itself, its effect is counted:
+//! `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for [`haunt`](Swarm::haunt).
 
 use primacy_core::Duration;
 
@@ -11,12 +10,12 @@ use super::{Swarm, text};
 use crate::algorithm::Algorithm;
 use crate::process_slot::ProcessSlot;
 
-/// The number of steps in which a targeted fault waits for an event.
+/// The number of steps of waiting for an event.
 const STEPS: u64 = 60;
 
 impl<A: Algorithm> Swarm<A> {
-    /// Takes the leader away for longer than any node waits, without another fault until another node leads:
-    /// only promises and leases keep the two apart. Before that, messages to the leader may come late, so that its
+    /// Cuts off or pauses the leader for longer than any node waits, without another fault until another node leads:
+    /// only promises and leases keep the two apart. Before that, messages to the leader may be delayed, so that its
     /// last renewals rest on old answers.
     pub(super) fn oust(&mut self) {
         let Some(leader) = self.world().leaders().next() else { return };
@@ -43,7 +42,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(if paused { format!("resume {name}") } else { "heal".to_owned() });
     }
 
-    /// Cuts a node's outgoing links, so that it hears all and no node hears it.
+    /// Cuts a node's outgoing links: it hears all nodes, and no node hears it.
     fn mute(&mut self, slot: ProcessSlot) {
         let name = self.name(slot);
         for other in self.world().slots().filter(|&other| other != slot) {
@@ -73,14 +72,14 @@ impl<A: Algorithm> Swarm<A> {
         self.name(slot)
     }
 
-    /// Draws a kind of message, to be appended to a command; or none, for all of them.
+    /// Draws a kind of message, to be appended to a command, or an empty text for all kinds.
     fn word(&mut self) -> String {
         let drawn = self.index(self.words.len() + 1);
         self.words.get(drawn).map_or_else(String::new, |word| format!(" {word}"))
     }
 
-    /// Restarts a node just after it has written, while another node may still send the request for which it
-    /// wrote.
+    /// Restarts a node just after a write to its disk, while the request that caused the write may still arrive
+    /// again.
     pub(super) fn forget(&mut self) {
         let slot = self.slot();
         let written = |swarm: &Self| swarm.world().node(slot).disk.writes;
@@ -110,7 +109,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Restarts a node, and delays its guardian's notice of its death until its next process runs.
+    /// Restarts a node, and delays its guardian's death notice until the next process runs.
     pub(super) fn haunt(&mut self) {
         let slot = self.victim();
         if !self.runs(slot) {
@@ -124,7 +123,7 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("restart {name}"));
     }
 
-    /// Makes the node that has made the record anew give it up, or die.
+    /// Makes the node that has created the record anew release it, or crash.
     pub(super) fn disown(&mut self) {
         let pause = self.up_to(self.patience.divided_by(4));
         self.tell(format!("advance {}", text(pause)));

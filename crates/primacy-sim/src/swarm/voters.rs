@@ -9,8 +9,8 @@ use super::{Swarm, one_in, text};
 use crate::algorithm::Algorithm;
 use crate::process_slot::ProcessSlot;
 
-/// The constant that separates the operators' generator from that of the rest of the world. With this value
-/// no operator changes the voters in the older worlds that seeds.txt has kept.
+/// The constant that separates the operators' generator from that of the rest of the world. With this value no
+/// operator changes the voters in the older worlds of seeds.txt.
 const APART: u64 = 0x766f_7465_7282;
 
 /// The maximum number of pending changes.
@@ -23,12 +23,12 @@ const STEPS: u64 = 30;
 #[derive(Debug)]
 pub(super) struct Operators {
     rng: Rng,
-    /// Their changes, the oldest first: a node, and whether it shall vote.
+    /// The pending changes, the oldest first: a node, and whether it shall vote.
     changes: Vec<(NodeId, bool)>,
 }
 
 impl Operators {
-    /// Returns them in one world of three that has enough nodes.
+    /// Returns `Some` in one world of three that has enough nodes.
     fn of(seed: u64, nodes: usize) -> Option<Self> {
         let mut rng = Rng::new(seed ^ APART);
         (nodes > 2 && one_in(&mut rng, 3)).then(|| Self { rng, changes: Vec::new() })
@@ -56,22 +56,23 @@ fn change_command(by: &str, (node, votes): (NodeId, bool)) -> String {
 }
 
 impl<A: Algorithm> Swarm<A> {
-    /// Makes only some of the nodes vote, in the worlds in which voters change.
+    /// Makes only some nodes voters, in the worlds in which voters change.
     pub(super) fn begin_with_voters(&mut self, seed: u64, nodes: usize) {
         let Some(mut operators) = Operators::of(seed, nodes) else { return };
         let count = nodes.saturating_sub(operators.index(3)).max(if nodes > 3 { 3 } else { 2 });
         let voters: Vec<String> = self.world().slots().take(count).map(|slot| self.name(slot)).collect();
         self.tell(format!("voters all = {}", voters.join(" ")));
-        // Otherwise no candidate might be left.
+        // Without this, no candidate might be left.
         self.tell("set witness=false".to_owned());
-        // A lone voter commits a record as soon as it has made it, and the judge must find it in some log.
+        // A lone voter commits a record as soon as it has appended it, and the invariants must find that record in
+        // some log.
         if self.forgets {
             self.tell("set kept_max=1000000".to_owned());
         }
         self.operators = Some(operators);
     }
 
-    /// Repeats the operators' requests, again and again.
+    /// Repeats the operators' pending requests.
     pub(super) fn operate(&mut self) {
         let Some(mut operators) = self.operators.take() else { return };
         if operators.changes.is_empty() || one_in(&mut operators.rng, 4) {
@@ -100,7 +101,7 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Adds a change: a node more, one fewer, or one in the place of another.
+    /// Adds a change: one voter more, one fewer, or one in place of another.
     fn want(&mut self, operators: &mut Operators) {
         let (votes, others) = self.voters_and_others();
         let more = operators.one_of(&others);
@@ -139,9 +140,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Cuts off a leader that has written something with one other voter alone, and asks it to remove a third
-    /// one: the two may then be a majority of the rest. Then the other one starts again, perhaps without its
-    /// log.
+    /// Cuts off a leader that has written a record with only one other voter, and asks it to remove a third one: the
+    /// two may then be a majority of the rest. Then the other voter restarts, perhaps without its log.
     fn want_of_two(&mut self, operators: &mut Operators) {
         let Some(leader) = self.world().leaders().next() else { return };
         let (own, name) = (self.world().node(leader).name, self.name(leader));
@@ -166,8 +166,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Cuts a voter off while others come and go, so that it campaigns with an old list of voters: the leader
-    /// is cut off as soon as it is back.
+    /// Cuts off a voter while other voters are added and removed, so that it campaigns with an old list of voters;
+    /// the leader is cut off as soon as the voter is back.
     fn leave_behind(&mut self, operators: &mut Operators) {
         let Some(leader) = self.world().leaders().next() else { return };
         let own = self.world().node(leader).name;

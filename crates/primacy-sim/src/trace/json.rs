@@ -1,4 +1,4 @@
-//! A trace for programs: one object a line.
+//! A trace for programs: one JSON object per line.
 
 use core::fmt;
 use core::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::{Entry, Level, TraceEvent, Turn};
 use crate::clock::Moment;
 use crate::network::Remark;
 
-/// An entry as a line of JSON, without the line's end.
+/// Returns an entry as a line of JSON, without the line end.
 ///
 /// `at_ns` is the world's true time in nanoseconds since it began, `level` is `event`, `scene`, `message`,
 /// `heartbeat` or `disk`, `what` determines the other members, and `text` is for people. Moments end in
@@ -108,8 +108,8 @@ const fn turn(turn: Turn) -> &'static str {
     }
 }
 
-/// An object that grows. This small type writes all JSON here by hand, so that the crate needs nothing but
-/// the core; a test has a parser read it.
+/// A JSON object under construction. This small type writes all JSON by hand, so that the crate needs no serializer;
+/// a test parses the result.
 struct Object(String);
 
 impl Object {
@@ -140,7 +140,7 @@ impl Object {
         self.list(values.iter(), |object, value| object.string(&value.to_string()));
     }
 
-    /// A number or a truth value.
+    /// Adds a number or a boolean.
     fn plain(&mut self, key: &str, value: Option<impl fmt::Display>) {
         self.key(key);
         match value {
@@ -188,7 +188,7 @@ impl Object {
         let _ = write!(self.0, "{value}"); // A string takes everything.
     }
 
-    /// Quotes and escapes as RFC 8259 (section 7) asks for.
+    /// Quotes and escapes a string as RFC 8259 (section 7) requires.
     fn string(&mut self, text: &str) {
         self.0.push('"');
         for character in text.chars() {

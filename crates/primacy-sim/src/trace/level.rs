@@ -1,11 +1,11 @@
-//! The levels of entries, and sets of them.
+//! The levels of trace entries, and sets of levels.
 
 /// The importance of an entry, the highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Events for applications, crashes, and broken invariants.
     Event,
-    /// The commands of a script, which a drawing needs too: deeds on nodes, links and clocks, and campaigns.
+    /// The commands of a script that a drawing needs too: deeds on nodes, links and clocks, and campaigns.
     Scene,
     /// Messages between nodes, and with the store.
     Message,
@@ -15,24 +15,24 @@ pub enum Level {
     Disk,
 }
 
-/// Some of the levels.
+/// A set of levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels(u8);
 
 impl Levels {
-    /// Returns this level and all that matter more.
+    /// Returns this level and all more important ones.
     #[must_use]
     pub const fn down_to(level: Level) -> Self {
         Self((2 << level as u8) - 1)
     }
 
-    /// True if a level is among them.
+    /// True if the set contains a level.
     #[must_use]
     pub const fn contain(self, level: Level) -> bool {
         self.0 & (1 << level as u8) != 0
     }
 
-    /// The same with this level, or without it.
+    /// Returns the set with this level, or without it.
     #[must_use]
     pub const fn with(self, level: Level, wanted: bool) -> Self {
         let bit = 1 << level as u8;

@@ -1,4 +1,4 @@
-//! A trace for people: one line for each event, and for equal events of several parties at the same time.
+//! A trace for people: one line per event, or per group of equal events of several parties at the same time.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ pub fn lines(entries: &[Entry]) -> Vec<String> {
     grouped(entries).iter().map(ToString::to_string).collect()
 }
 
-/// The entries by the lines that they make.
+/// Groups the entries by line.
 #[must_use]
 pub fn grouped(entries: &[Entry]) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
@@ -134,7 +134,7 @@ impl fmt::Display for Line<'_> {
 }
 
 impl fmt::Display for Entry {
-    /// The line that this entry is on its own.
+    /// Formats the entry as a line of its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>8}  {}", self.at, Said::of(self))
     }

@@ -1,8 +1,7 @@
-//! Clients of the nodes' replicated state: their requests without an answer, and the sessions that they keep
-//! alive.
+//! The clients of the nodes' replicated state: their open requests, and the sessions that they keep alive.
 //!
-//! A client asks one node. If that node dies, the client never learns the result. Only sessions outlive
-//! nodes: they are kept alive at any other one.
+//! A client sends a request to one node. If that node dies, the client never learns the result. Only sessions outlive
+//! nodes: a client keeps them alive at any other node.
 
 use std::collections::BTreeMap;
 
@@ -26,16 +25,16 @@ use crate::invariants::{MetadataObservation, Observation};
 use crate::process_slot::ProcessSlot;
 use crate::trace::{Delivery, Entry, Level, Party, TraceEvent};
 
-/// The keys of the clients that are drawn: few, so that they meet.
+/// The keys of the drawn requests: few, so that requests conflict.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Limits of the drawn clients' map: little history, so that it stays small.
+/// The limits of the drawn clients' map: a short history, so that it stays small.
 const FEW: Limits = Limits {
     history_changes: 16,
     ..Limits { quota: Limits::QUOTA, history_bytes: 4_096, history_changes: 0 }
 };
 
-/// The number of keep-alives of a session in its time to live.
+/// The number of keep-alives in one time to live.
 const KEPT_TIMES: u64 = 3;
 
 /// A client's request to a node.
@@ -43,13 +42,13 @@ const KEPT_TIMES: u64 = 3;
 pub enum Wanted {
     /// Apply a command.
     Command(Command),
-    /// Read, linearizably after all that was answered before.
+    /// Read, linearizably after everything answered before.
     Read(Operation),
     /// Look a session up, or keep it alive.
     Session(SessionId, Keep),
     /// Change the voters, as an operator.
     Revise(VoterChange),
-    /// Accept the loss of a log as if it were whole, as an operator.
+    /// Accept the loss of a log, as an operator.
     AcceptLoss,
 }
 
@@ -59,7 +58,7 @@ pub struct Clients {
     next: u64,
     open: BTreeMap<Ticket, Open>,
     sessions: BTreeMap<SessionId, Kept>,
-    /// The last value written to each key, as far as any client was told.
+    /// The last value written to each key, as far as any client knows.
     known: BTreeMap<Bytes, Bytes>,
     values: u64,
     next_session: i64,
@@ -77,7 +76,7 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     slot: ProcessSlot,
-    /// The process by which a node is up, the only one that keeps the session alive.
+    /// The process that is up by this session, which alone keeps it alive.
     life: Option<u64>,
     time_to_live: Duration,
     /// True if it is to be kept alive.
@@ -85,21 +84,20 @@ struct Kept {
 }
 
 impl Clients {
-    /// Records that a process is gone, and with it all its answers.
+    /// Records that a process is gone, and that its answers will never arrive.
     pub(crate) fn gone(&mut self, life: u64) {
         self.open.retain(|_, open| open.life != life);
         self.sessions.retain(|_, kept| kept.life != Some(life));
     }
 
-    /// Returns a question that was asked of one of these nodes before this moment and is not answered, with
-    /// its node.
+    /// Returns an unanswered request that was sent to one of these nodes before this moment, with its node.
     #[must_use]
     fn waits_since(
         &self,
         moment: Moment,
         slots: impl Fn(ProcessSlot) -> bool,
     ) -> Option<(ProcessSlot, String)> {
-        // An operator's request that is lost on the way is not asked again.
+        // An operator's request that is lost on the way is not repeated.
         let counts = |open: &Open| !matches!(open.wanted, Wanted::Revise(_)) && slots(open.slot);
         let waits = self.open.values().find(|open| open.since < moment && counts(open));
         waits.map(|open| (open.slot, asked_text(&open.wanted)))
@@ -117,7 +115,7 @@ impl Clients {
         kept.map(|kept| kept.wanted = false).is_some()
     }
 
-    /// Returns the session by which this process of a node is up, as far as it was told.
+    /// Returns the session by which this process of a node is up, as far as its client knows.
     #[must_use]
     pub fn session_of(&self, life: u64) -> Option<SessionId> {
         self.sessions.iter().find(|(_, kept)| kept.life == Some(life)).map(|(&session, _)| session)
@@ -134,7 +132,7 @@ impl Clients {
     }
 }
 
-/// Writes a value to a key, which goes with a session if one is named.
+/// An operation that writes a value to a key, which ends with the session if one is given.
 #[must_use]
 pub fn put(key: &str, value: Bytes, session: Option<SessionId>) -> Operation {
     let key = Bytes::from(key.as_bytes());
@@ -142,7 +140,7 @@ pub fn put(key: &str, value: Bytes, session: Option<SessionId>) -> Operation {
     Operation::Write(Write { key, value, session, previous: Previous::Unwanted })
 }
 
-/// Writes a value to a key if it has another one, and else reads it.
+/// An operation that writes a value to a key if it has the expected one, and otherwise reads it.
 #[must_use]
 pub fn swap(key: &str, expected: Bytes, value: Bytes) -> Operation {
     let keys = Keys::One(key.as_bytes().into());
@@ -157,7 +155,7 @@ pub fn swap(key: &str, expected: Bytes, value: Bytes) -> Operation {
     })
 }
 
-/// Deletes a key. A number that no other deletion has makes it one of its kind.
+/// An operation that deletes a key. The number makes it different from every other deletion.
 #[must_use]
 pub fn delete(key: &str, number: u64) -> Operation {
     let keys = Keys::One(key.as_bytes().into());
@@ -198,7 +196,7 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// Takes a node's answer to a client.
+    /// Handles a node's answer to a client.
     pub(crate) fn answered(&mut self, slot: ProcessSlot, answer: &Answer) {
         let ticket = match answer {
             Answer::Written(ticket, _)
@@ -247,7 +245,7 @@ impl<A: Algorithm> World<A> {
         self.learn(slot, &open.wanted, answer);
     }
 
-    /// Updates the knowledge of the clients by an answer.
+    /// Updates the clients' knowledge by an answer.
     fn learn(&mut self, slot: ProcessSlot, wanted: &Wanted, answer: &Answer) {
         match (wanted, answer) {
             (Wanted::Command(Command::Operate(Operation::Write(write))), Answer::Written(_, outcome))
@@ -306,7 +304,7 @@ impl<A: Algorithm> World<A> {
         self.plan_keeping(session);
     }
 
-    /// Keeps a session alive from now on, which lives for so long without that. It may not have begun yet.
+    /// Keeps a session with this time to live alive from now on. It may not have begun yet.
     pub fn keep_from_now_on(&mut self, slot: ProcessSlot, session: SessionId, time_to_live: Duration) {
         self.clients.sessions.insert(session, Kept { slot, life: None, time_to_live, wanted: true });
     }
@@ -321,7 +319,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Draws one of this many, at least one.
+    /// Draws an index below this number, which is at least one.
     fn drawn(&mut self, count: usize) -> usize {
         usize::try_from(self.rng.up_to(count.saturating_sub(1) as u64)).unwrap_or(0)
     }
@@ -365,8 +363,8 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Checks the replicated state once nothing is wrong: each node has all of it, every question asked
-    /// before `begin` is answered, and sessions that no client keeps alive have ended.
+    /// Checks the replicated state without faults: each node has all of it, every request sent before `begin` is
+    /// answered, and sessions that no client keeps alive have ended.
     pub(crate) fn keeps_up(&self, begin: Moment, without: Option<ProcessSlot>) -> Result<(), String> {
         let Some(leader) = self.leaders().next() else { return Err("nobody leads".to_owned()) };
         let voters = self.voters_of(leader);

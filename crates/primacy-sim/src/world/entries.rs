@@ -1,4 +1,4 @@
-//! The entries of the trace, as the world adds them.
+//! The trace entries that the world adds.
 
 use primacy_core::{Endpoint, Identity, NodeId};
 
@@ -111,7 +111,7 @@ impl<A: Algorithm> World<A> {
         self.trace_says(Party::Store, self.party(slot), message, fate);
     }
 
-    /// Records a guardian's notice of a death; an earlier loss of it is not worth a line.
+    /// Records a guardian's death notice; its losses before that are not recorded.
     pub(crate) fn trace_death(
         &mut self,
         guardian_of: ProcessSlot,

@@ -10,7 +10,7 @@ use crate::network::{HandshakeRefusal, Hello, shake_hands};
 use crate::process_slot::ProcessSlot;
 use crate::trace::{Level, Turn};
 
-/// The time after which a guardian repeats a lost notice.
+/// The time after which a guardian repeats a lost death notice.
 const TELL_AGAIN: Duration = Duration::from_millis(50);
 
 /// The extent of a crash.
@@ -97,7 +97,7 @@ impl<A: Algorithm> World<A> {
         self.give(to, Input::Evidence(Evidence::Disconnected(name)));
     }
 
-    /// Closes the connection of two nodes, as a proxy between them may; they make it again.
+    /// Closes the connection of two nodes, as a proxy between them may; the nodes reconnect.
     pub fn close(&mut self, a: ProcessSlot, b: ProcessSlot) {
         let hosts = (self.host(a), self.host(b));
         if self.network.connection(hosts.0, hosts.1).is_none() {
@@ -111,7 +111,7 @@ impl<A: Algorithm> World<A> {
         self.plan(self.conditions.reconnect, ScheduledEvent::Reconnect { slots: (a, b) });
     }
 
-    /// Records that the guardian has ended the work of its dead node; only then it tells the others.
+    /// Records that the guardian has ended the work of its dead node; only then does it notify the peers.
     pub(crate) fn work_killed(&mut self, slot: ProcessSlot, dead: Identity) {
         self.leaderships.gone(self.now, dead);
         if !self.node(slot).guarded {
@@ -135,7 +135,7 @@ impl<A: Algorithm> World<A> {
         }
         let (a, b) = (self.host(guardian_of), self.host(to));
         let fate = self.network.fate(a, b, "Died", &mut self.rng);
-        // A connection repeats lost packets, so it delivers everything once.
+        // A connection retransmits lost packets, so it delivers every notice once.
         match fate.arrivals[0] {
             Some(delay) => {
                 self.counters.count("death told");
@@ -146,7 +146,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Crashes only the guardian of a node: the node sees it, ends its work, resigns, and starts a new one.
+    /// Crashes only the guardian of a node: the node notices it, ends its work, resigns, and starts a new guardian.
     pub fn crash_guardian(&mut self, slot: ProcessSlot) {
         self.trace_node(slot, Level::Event, || "loses its guardian".to_owned());
         self.counters.count("fault: crash of a guardian");
@@ -159,14 +159,14 @@ impl<A: Algorithm> World<A> {
         self.give(slot, Input::Command(Command::Resign));
     }
 
-    /// Starts a crashed node again; without its disk, if `disk_lost`.
+    /// Starts a crashed node again; with an empty disk, if `disk_lost`.
     pub fn restart(&mut self, slot: ProcessSlot, disk_lost: bool) {
         if self.process(slot).is_some() {
             return;
         }
         if disk_lost {
             let id = self.rng.next_u64();
-            // The operator who puts an empty disk in configures the current voters.
+            // The operator who replaces the disk also configures the current voters.
             let voters = self.newest_voters();
             let node = self.node_mut(slot);
             node.voters = voters;
@@ -181,7 +181,7 @@ impl<A: Algorithm> World<A> {
         self.start(slot);
     }
 
-    /// Starts a crashed node again with only the log gone from its disk. Returns false if it runs, or keeps
+    /// Starts a crashed node again with only the log missing from its disk. Returns false if the node runs, or keeps
     /// no log.
     pub fn restart_without_log(&mut self, slot: ProcessSlot) -> bool {
         let Some(replication) = A::REPLICATION.filter(|_| self.process(slot).is_none()) else { return false };
@@ -192,8 +192,7 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// Starts a crashed node again with a disk that it had before, in place of the last one. Returns false if
-    /// it runs, or has no such disk.
+    /// Starts a crashed node again with a former disk of its own. Returns false if it runs, or has no such disk.
     pub fn restart_with(&mut self, slot: ProcessSlot, number: usize) -> bool {
         let runs = self.process(slot).is_some();
         let node = self.node_mut(slot);
@@ -208,8 +207,8 @@ impl<A: Algorithm> World<A> {
         true
     }
 
-    /// Makes the newest of a node's two slots rot, so that the one before it is used. No election survives
-    /// this that relies on the lost slot.
+    /// Makes the newest of the two slots on a node's disk rot, so that the one before it is used. No election that
+    /// relies on the lost slot survives this.
     pub fn rot(&mut self, slot: ProcessSlot) {
         self.counters.count("fault: disk rotten");
         let disk = &mut self.node_mut(slot).disk;
@@ -236,7 +235,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Freezes a whole machine with its clock, which no lease can survive.
+    /// Freezes a whole machine and its clock, which no lease can survive.
     pub fn freeze(&mut self, slot: ProcessSlot) {
         let now = self.now;
         self.pause(slot);
@@ -251,7 +250,7 @@ impl<A: Algorithm> World<A> {
         self.resume(slot);
     }
 
-    /// Makes a clock run this much faster than true.
+    /// Sets the rate of a clock, in parts per million faster than true time.
     pub fn set_rate(&mut self, slot: ProcessSlot, ppm: i32) {
         let now = self.now;
         self.counters.count("fault: clock runs otherwise");
@@ -291,7 +290,7 @@ impl<A: Algorithm> World<A> {
         Some(if self.host(a) < self.host(b) { (one, other) } else { (other, one) })
     }
 
-    /// Connects two nodes, if they can and are not connected already.
+    /// Connects two nodes, if they can reach each other and are not connected already.
     pub(crate) fn connect(&mut self, a: ProcessSlot, b: ProcessSlot) {
         let (host_a, host_b) = (self.host(a), self.host(b));
         let Some(lives) = self.lives(a, b).filter(|_| a != b) else { return };
@@ -352,7 +351,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Reports to a node that its disk is not the one that `by` knew.
+    /// Reports to a node that `by` refuses its disk.
     fn report_disk(&mut self, slot: ProcessSlot, by: ProcessSlot) {
         let (id, name) = (self.node(slot).disk.id, self.node(by).name);
         let known = self.node(by).disk.peers.get(&slot).filter(|known| known.id != id);
@@ -376,7 +375,7 @@ impl<A: Algorithm> World<A> {
         shake_hands(&hello_b, &hello_a, known(b, a))
     }
 
-    /// True if its election would miss the contents of its disk, and every other node would notice.
+    /// True if the election relies on the contents of this node's disk, and every other node would notice a new disk.
     #[must_use]
     pub fn is_known_to_all(&self, slot: ProcessSlot) -> bool {
         let reports = self.can_tell_terms(slot);
@@ -384,7 +383,7 @@ impl<A: Algorithm> World<A> {
         reports && others.all(|other| self.node(other).disk.peers.contains_key(&slot))
     }
 
-    /// True if `by` knows that the disk of a node was replaced by another one.
+    /// True if `by` knows that this node's present disk was replaced by another one.
     #[must_use]
     pub fn is_former(&self, slot: ProcessSlot, by: ProcessSlot) -> bool {
         let known = self.node(by).disk.peers.get(&slot);
@@ -406,9 +405,9 @@ impl<A: Algorithm> World<A> {
         self.term_to_report(by).is_some()
     }
 
-    /// Readmits a node that has lost its disk, as an operator: `by` knows it with its new one from now on.
-    /// Returns false if `by` refuses: it does not run, or has lost its own disk and cannot report terms, or
-    /// the disk is not new but one that was replaced.
+    /// Readmits a node that has lost its disk, as an operator: from now on `by` knows the node with its new disk.
+    /// Returns false if `by` refuses: it does not run, or has lost its own disk and cannot report terms, or the disk
+    /// is a former one.
     pub fn readmit(&mut self, slot: ProcessSlot, by: ProcessSlot) -> bool {
         if !self.can_tell_terms(by) || slot == by {
             return false;
@@ -431,13 +430,14 @@ impl<A: Algorithm> World<A> {
         if !connected {
             self.connect(by, slot);
         } else if !self.network.is_cut(self.host(by), self.host(slot)) {
-            // It was trusted, or was never refused here. If a cut drops the report, the operator readmits it again.
+            // The node was trusted, or was never refused here. If a cut drops the report, the operator readmits it
+            // again.
             self.report_term(by, slot);
         }
         true
     }
 
-    /// Reports the voters and the term to a readmitted node, as its first messages over a connection.
+    /// Sends the voters and the term to a readmitted node, as the first messages over a connection.
     fn report_term(&mut self, by: ProcessSlot, to: ProcessSlot) {
         let reports = self.node(by).disk.peers.get(&to).is_some_and(|known| known.readmitted);
         let term = self.term_to_report(by);

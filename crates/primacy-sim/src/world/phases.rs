@@ -1,5 +1,5 @@
-//! The phases of a run: faults, under which only safety is required; then everything is healed, and there
-//! must be one leader within a stated time; then calm, in which that leader must stay.
+//! The phases of a run: faults, under which only safety is required; then everything is healed, and there must be one
+//! leader within a stated time; then calm, in which that leader must stay.
 
 use primacy_core::election::quorum::DiskState;
 use primacy_core::{Command, Duration, Input, Reason, majority};
@@ -19,18 +19,18 @@ use crate::trace::Level;
 /// The interval of checking whether all agree.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The time from the healing until all knew one leader, and its bound.
+/// The time from the healing until all nodes named one leader, and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// The time that it took.
+    /// The measured time.
     pub after: Duration,
     /// The bound that the election states for itself.
     pub within: Duration,
 }
 
 impl Settled {
-    /// Returns the part of the bound that it took, in parts per million. A bound that is never nearly reached
-    /// would hide a violation; one that is often nearly reached rests on luck.
+    /// Returns the used share of the bound, in parts per million. A bound that is never nearly reached would hide a
+    /// violation; one that is often nearly reached will be exceeded by chance.
     #[must_use]
     pub fn share_ppm(&self) -> u64 {
         let share = u128::from(self.after.as_nanos()) * 1_000_000 / u128::from(self.within.as_nanos()).max(1);
@@ -39,8 +39,8 @@ impl Settled {
 }
 
 impl<A: Algorithm> World<A> {
-    /// Ends every fault: links, chance, store and disks are as at the beginning, and all processes run,
-    /// campaign and are healthy. Messages under way go on.
+    /// Ends every fault: links, probabilities, store and disks are as at the beginning, and all processes run,
+    /// campaign and are healthy. Messages under way still arrive.
     pub fn heal_all(&mut self) {
         self.trace_world(Level::Event, || "everything is healed".to_owned());
         self.network.heal();
@@ -67,7 +67,7 @@ impl<A: Algorithm> World<A> {
         self.connect_all();
     }
 
-    /// Ends work that was too busy to end.
+    /// Drains work that did not end by itself.
     fn let_drain(&mut self, slot: ProcessSlot) {
         let Some(who) = self.process(slot).map(|process| process.me) else { return };
         if self.leaderships.of(who).is_some_and(|interval| interval.stage == LeadershipStage::Resigning) {
@@ -75,8 +75,8 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Records the end of a leadership. Where the node keeps its place, the application campaigns again when
-    /// its work has ended.
+    /// Records the end of a leadership. If the node keeps its candidacy, the application campaigns again once its
+    /// work has ended.
     pub(crate) fn deposed(&mut self, slot: ProcessSlot, reason: Reason) {
         self.met_deposed(reason);
         let Some(life) = self.process(slot).map(|process| process.life) else { return };
@@ -85,7 +85,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Campaigns once more, unless the application was told not to meanwhile.
+    /// Campaigns again, unless the application has withdrawn meanwhile.
     pub(crate) fn campaigns_again(&mut self, slot: ProcessSlot, life: u64) {
         let lives = self.process(slot).is_some_and(|process| process.life == life);
         if lives && self.node(slot).campaigns {
@@ -93,8 +93,8 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Readmits a node that has lost its disk, as its operator. A replaced disk does not come back, so where
-    /// one is in place the node begins with an empty one.
+    /// Readmits a node that has lost its disk, as its operator. A former disk is never accepted, so a node with one
+    /// restarts with an empty disk.
     fn take_back(&mut self, slot: ProcessSlot) {
         if self.node(slot).shelf.is_empty() {
             return;
@@ -108,7 +108,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Returns the maximum time from now on until all name one leader, if no fault happens any more.
+    /// Returns the maximum time until all nodes name one leader, if no more faults happen.
     #[must_use]
     pub fn settles_within(&self) -> Duration {
         let settings: Vec<&A::Settings> = self.slots().map(|slot| &self.node(slot).settings).collect();
@@ -124,7 +124,7 @@ impl<A: Algorithm> World<A> {
         A::settles_within(&settings, &surroundings)
     }
 
-    /// True if so many nodes have lost the state that others count on that the rest is no majority.
+    /// True if so many nodes have lost state that their peers rely on that the rest is no majority.
     #[must_use]
     pub fn stands_still(&self) -> bool {
         let voters = self.newest_voters();
@@ -138,8 +138,7 @@ impl<A: Algorithm> World<A> {
         self.slots().filter(votes).filter(is_whole).count() < majority::needed(voters.len())
     }
 
-    /// True if the nodes that know the committed records would be no majority if this one starts again, by
-    /// any node's voters.
+    /// True if, without this node, the nodes that know the committed records are no majority of some node's voters.
     #[must_use]
     pub fn few_know_without(&self, slot: ProcessSlot) -> bool {
         let stays = |&other: &ProcessSlot| {
@@ -154,19 +153,19 @@ impl<A: Algorithm> World<A> {
         })
     }
 
-    /// Returns the time in which this election would replace a silent leader: the measure of every wait.
+    /// Returns the time in which this election replaces a silent leader: the unit of all waits.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.slots().map(|slot| self.node(slot).settings.patience()).max().unwrap_or_default()
     }
 
-    /// Waits until all, or all but one, have agreed for a while, at most for the election's bound. Returns
-    /// the time after which they began to agree; `None` if they do not.
+    /// Waits until all nodes, or all but one, have agreed for a while, at most for the election's bound. Returns the
+    /// time until the agreement began; `None` if there is none.
     pub fn wait_for_agreement(&mut self, without: Option<ProcessSlot>) -> Option<Settled> {
         let (begin, within) = (self.now(), self.settles_within());
         let until = begin.after(within);
         self.observe(Observation::Phase(Phase::Healed { until }));
-        // Messages under way may still disturb them.
+        // Messages under way may still disrupt the agreement.
         let calm = self.patience().times(2).plus(self.lag);
         let mut since: Option<Moment> = None;
         loop {
@@ -191,7 +190,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Begins or ends a calm: no fault strikes the leader, nor so many others that it lacks a majority.
+    /// Begins or ends a calm, in which no fault strikes the leader, nor so many other nodes that it lacks a majority.
     pub fn calm(&mut self, calm: bool) {
         if calm {
             self.counters.count("calm");
@@ -200,8 +199,8 @@ impl<A: Algorithm> World<A> {
         self.observe(Observation::Phase(phase));
     }
 
-    /// True if all have the same view of the cluster's members, and all belong to it; where an election has
-    /// views.
+    /// True if all nodes have the same view of the cluster's members, which contains all of them, or the election has
+    /// no views.
     fn views_agree(&self) -> bool {
         let asked = self.slots().filter_map(|slot| self.process(slot));
         let views: Vec<_> =
@@ -215,8 +214,8 @@ impl<A: Algorithm> World<A> {
         })
     }
 
-    /// True if one node believes to lead, the rightful one if the election determines it, and all other
-    /// voters name it; the node `without` is not asked.
+    /// True if exactly one node believes that it leads, the rightful one if the election determines it, and all other
+    /// voters name it; the node `without` is ignored.
     #[must_use]
     pub fn agreed(&self, without: Option<ProcessSlot>) -> bool {
         let mut leaders = self.leaders();
@@ -235,7 +234,7 @@ impl<A: Algorithm> World<A> {
     }
 }
 
-/// True if a machine knows the committed records, as far as it ever did.
+/// True if a machine still knows all committed records that it has ever known.
 fn knows<A: Algorithm>(machine: &A::Machine) -> bool {
     metadata::<A>(machine).is_none_or(|machine| !machine.replica().is_recovering())
 }

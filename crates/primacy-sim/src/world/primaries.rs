@@ -1,5 +1,4 @@
-//! Nodes that are primaries of partitions, and the writes of their work: each partition is a resource of its
-//! own.
+//! Nodes that are primaries of partitions, and the writes of their work: each partition is a separate resource.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +12,23 @@ use crate::process_slot::ProcessSlot;
 use crate::resource::Resource;
 use crate::trace::Level;
 
-/// A partition: its group, and its place there.
+/// A partition: its group, and its index there.
 pub type PartitionId = (GroupName, u32);
 
 /// The resources of all partitions.
 pub type Resources = BTreeMap<PartitionId, Resource>;
 
 impl<A: Algorithm> World<A> {
-    /// The partitions, as far as a running node knows them.
+    /// Returns the partitions as a running node knows them.
     #[must_use]
     pub fn partitions(&self, slot: ProcessSlot) -> Option<&Partitions> {
         metadata::<A>(&self.process(slot)?.machine).map(|machine| machine.state().partitions())
     }
 
-    /// Writes to a partition as the work of its primary, with the token that its node knows. The write takes
-    /// `after`.
+    /// Writes to a partition as the work of its primary, with the token that its node knows. The write takes `after`.
     ///
     /// # Errors
-    /// If the node is not its primary, as far as it knows.
+    /// If the node does not know itself as the primary.
     pub fn write_as_primary(
         &mut self,
         slot: ProcessSlot,
@@ -71,15 +69,15 @@ impl<A: Algorithm> World<A> {
         });
     }
 
-    /// The session by which a running node is up, as far as its client has been told.
+    /// Returns the session by which a running node is up, as far as its client knows.
     #[must_use]
     pub fn joined(&self, slot: ProcessSlot) -> Option<SessionId> {
         let life = self.process(slot)?.life;
         self.clients.session_of(life)
     }
 
-    /// Returns the partitions that a node would give back, all or only those taken back from it, and the
-    /// number up to which.
+    /// Returns the partitions that a node would give back, all or only those taken back from it, and the number up to
+    /// which the node knows of changes.
     #[must_use]
     pub fn to_give_back(&self, slot: ProcessSlot, all: bool) -> (u64, Vec<Ranges>) {
         let name = self.node(slot).name;

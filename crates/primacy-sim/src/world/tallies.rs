@@ -1,4 +1,4 @@
-//! The events of a world that are counted, each where it takes effect.
+//! The counters of a world's events, each incremented where the event takes effect.
 
 use primacy_core::{Evidence, Reason};
 
@@ -7,11 +7,11 @@ use crate::algorithm::Algorithm;
 use crate::network::{Fate, Host, Remark, STORE};
 use crate::partition::Shape;
 
-/// The answers of a node that hears a leader to one that does not, in each election among peers.
+/// The answers by which a node that hears a leader refuses a candidate, in each election among peers.
 const KEEPS_THE_LEADER: [&str; 2] = ["pre-vote refused: hears a leader", "elect answered: hears a leader"];
 
 impl<A: Algorithm> World<A> {
-    /// Counts the remarkable properties of a packet.
+    /// Counts the deviations of a packet's delivery.
     pub(crate) fn met(&mut self, message: &A::Message, fate: Fate, (from, to): (Host, Host)) {
         if fate.remark != Some(Remark::Unconnected) {
             self.sent.all += 1;
@@ -43,14 +43,14 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Counts an event that the store met while it served a request.
+    /// Counts an event in the store's service of a request.
     pub(crate) fn met_by_store(&mut self, met: Option<&'static str>) {
         if let Some(met) = met {
             self.counters.count(met);
         }
     }
 
-    /// Counts evidence about a node when it arrives.
+    /// Counts evidence when it arrives at a node.
     pub(crate) fn met_evidence(&mut self, evidence: &Evidence) {
         if let Evidence::Died(dead) = *evidence {
             let lives = |slot| self.process(slot).is_some_and(|it| it.me.node == dead.node && it.me != dead);
@@ -60,10 +60,10 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    /// Counts an election, and the partitions under which it is not easy.
+    /// Counts an election, and the partition under which it succeeded.
     pub(crate) fn met_elected(&mut self) {
         self.counters.count("elected");
-        // Where no packet was dropped, the nodes had nothing to send across the partition.
+        // Without a dropped packet, no node had anything to send across the partition.
         let shape = self.network.shape().filter(|shape| self.counters.of(shape.name()) > 0);
         match shape {
             Some(Shape::QuorumLoss) => self.counters.count("partition: elected in a quorum loss"),

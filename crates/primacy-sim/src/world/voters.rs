@@ -1,4 +1,4 @@
-//! The voters, where they may change: as each node counts them, perhaps by an old record.
+//! The voters, where they may change: as each node counts them, possibly by an old record.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ impl<A: Algorithm> World<A> {
         self.numbered_voters_of(slot).1
     }
 
-    /// True if a node votes, as far as it knows itself.
+    /// True if a node votes, by its own list of voters.
     #[must_use]
     pub fn votes(&self, slot: ProcessSlot) -> bool {
         self.voters_of(slot).contains(&self.node(slot).name)
     }
 
-    /// The newest voters that any node counts; all nodes, where voters do not change.
+    /// Returns the newest voters that any node counts; all nodes, where voters do not change.
     #[must_use]
     pub fn newest_voters(&self) -> BTreeSet<NodeId> {
         let all = self.slots().map(|slot| self.numbered_voters_of(slot));

@@ -1,4 +1,4 @@
-//! A quorum that confirms, beside a nomination that may name any node at any time.
+//! A quorum with a nomination that may name any node at any time.
 
 use primacy_core::election::confirmed::{Config, Confirmed, Message};
 use primacy_core::election::quorum::{self, HardState, Quorum};
@@ -11,15 +11,15 @@ use super::node::{Fact, name, seat};
 use crate::arbitrary_nominator::Silence;
 use crate::model::now::ticks;
 
-/// A nomination that names the next candidate, or none, whenever it is woken; and it may be woken at any
-/// time, any number of times. So a search has every node name any other at any moment.
+/// A nomination that changes its nominee to the next candidate, or to none, whenever it wakes; and it may wake at any
+/// time, any number of times. So in a search every node nominates any node at any moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AnyNomination {
     me: NodeId,
     candidates: u8,
     /// The named candidate; the number of candidates if none is named.
     named: u8,
-    /// True if it has changed its nominee, and has not reported it yet.
+    /// True if it has changed its nominee, and has not reported that yet.
     says: bool,
 }
 
@@ -48,7 +48,7 @@ impl Protocol for AnyNomination {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // Long past, always.
+        // Always due.
         (seat(self.me) < self.candidates).then(Instant::default)
     }
 }
@@ -59,7 +59,7 @@ impl StateReduction for AnyNomination {
     fn simplify(&mut self) {}
 }
 
-/// A quorum, and a nomination that may do anything.
+/// A quorum with an arbitrary nomination.
 pub type AnyConfirmed = Confirmed<AnyNomination, Quorum>;
 
 impl Machine for AnyConfirmed {
@@ -68,7 +68,7 @@ impl Machine for AnyConfirmed {
     fn begin(me: Identity, bounds: &PeerBounds, disk: HardState) -> Self {
         let candidates = bounds.candidates;
         let nomination = AnyNomination { me: me.node, candidates, named: candidates, says: false };
-        // At once, mostly: a nomination that does not flap is one of those that are searched.
+        // Mostly zero: a nomination that does not flap is among those that are searched.
         let patience = ticks(bounds.patience);
         let config = Config { me: me.node, damping: patience, patience };
         Self::new(config, nomination, Quorum::begin(me, bounds, disk))

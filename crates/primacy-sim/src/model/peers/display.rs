@@ -1,4 +1,4 @@
-//! The steps of a story as text for people.
+//! The steps of a path as text for people.
 
 use primacy_core::election::quorum::HardState;
 use primacy_core::{Endpoint, Output, display};
@@ -8,7 +8,7 @@ use super::node::{NodeAction, name};
 use super::transitions::Item;
 use crate::model::now::NOW;
 
-/// An effect.
+/// Returns an effect as text.
 pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> String {
     match output {
         Output::Persist(hard) => {
@@ -24,7 +24,7 @@ pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> Stri
     }
 }
 
-/// An action.
+/// Returns an action as text.
 pub(super) fn action<M: Machine>(seat: u8, action: NodeAction, item: Option<&Item<M::Message>>) -> String {
     let who = name(seat);
     match (action, item) {

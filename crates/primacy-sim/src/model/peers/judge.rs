@@ -1,7 +1,7 @@
-//! Safety of the history that a state carries.
+//! The safety checks on the history in a state.
 //!
-//! The rules are those of `invariants/`, in a form that can be hashed: the leader of each term, the vote of
-//! each node in each term, and the tokens given, in one number.
+//! The rules are those of `invariants/`, in a hashable form: the leader of each term, the vote of each node in each
+//! term, and the tokens given, packed into one number.
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::{Identity, Term};
@@ -13,7 +13,7 @@ pub(super) const TERMS_MAX: u8 = 4;
 /// The maximum number of starts of a node.
 pub(super) const STARTS_MAX: u8 = 3;
 
-/// The leaders, the votes, and the tokens given. Each process is a number of four bits, from 1.
+/// The leaders, the votes, and the tokens given. Each process is encoded in four bits, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct History(pub(super) u128);
 
@@ -28,7 +28,7 @@ fn number(who: Identity) -> u128 {
 }
 
 impl History {
-    /// Records `who` at `place`. Returns true if another process is there already.
+    /// Records `who` at `place`. Returns true if another process is recorded there already.
     fn is_second(&mut self, place: u32, who: u128) -> bool {
         let first = (self.0 >> place) & 15;
         if first == 0 {
@@ -44,7 +44,7 @@ impl History {
             .any(|led| led != 0 && (led - 1) / u128::from(STARTS_MAX) != u128::from(seat(who.node)))
     }
 
-    /// True if two nodes are voted for in a term.
+    /// True if two nodes have received votes in a term.
     pub(super) fn is_split(self, term: Term) -> bool {
         let votes = (0..u32::from(SEATS_MAX)).map(|seat| {
             let row = seat * u32::from(TERMS_MAX) + below(term.0);
@@ -73,9 +73,9 @@ impl History {
                 }
                 let token = 1 << (GIVEN + below(term.0));
                 let above = match safety {
-                    // Each token is above all that were given before.
+                    // Each token must be higher than all tokens given before.
                     Safety::Lease => self.0 >> (GIVEN + below(term.0)) != 0,
-                    // A lower one may come later, and the resource orders them; but each is given once.
+                    // A lower token may be given later, and the resource orders them; but each token is given once.
                     Safety::Fenced => self.0 & token != 0,
                 };
                 self.0 |= token;

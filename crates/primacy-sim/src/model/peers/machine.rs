@@ -1,4 +1,4 @@
-//! The interface of an election among peers to the search, beside the contract of its machine.
+//! The interface between an election among peers and the search, in addition to the contract of its machine.
 
 use core::fmt::Debug;
 use core::hash::Hash;
@@ -11,27 +11,27 @@ use primacy_core::{Identity, NodeId, Protocol, Term};
 use super::bounds::PeerBounds;
 use super::node::Fact;
 
-/// A machine whose orders of events are searched.
+/// An election whose event orders are searched.
 pub trait Machine:
     Protocol<Durable = HardState, Message: Debug + Eq + Hash> + StateReduction + Clone + Debug + Eq + Hash
 {
-    /// True if it hears only peers that it knows to be connected. Then all processes are connected when they
-    /// begin.
+    /// True if the machine ignores peers that it does not know to be connected. Then all processes are connected at
+    /// their start.
     const HEARS_THE_CONNECTED: bool;
 
     /// Starts a process of the node of this identity, with the contents of its disk.
     fn begin(me: Identity, bounds: &PeerBounds, disk: HardState) -> Self;
 
-    /// Returns the view of its state.
+    /// Returns a view of the state.
     fn view(&self) -> View;
 
-    /// Returns the meaning of a message to the judge.
+    /// Returns the fact that a message states for the judge.
     fn fact(message: &Self::Message, to: NodeId) -> Option<Fact>;
 
-    /// Returns the number of the round that a message begins, if it begins one. The same for all receivers.
+    /// Returns the number of the round that a message begins, if it begins one. It is the same for all receivers.
     fn begins(message: &Self::Message) -> Option<u64>;
 
-    /// True if it only refuses a candidate.
+    /// True if the message only refuses a candidate.
     fn is_refusal(message: &Self::Message) -> bool;
 
     /// Returns the message as text for people.

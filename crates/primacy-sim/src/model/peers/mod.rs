@@ -2,9 +2,9 @@
 //! [`Quorum`](primacy_core::election::quorum::Quorum), [`Ranked`](primacy_core::election::ranked::Ranked), or
 //! a quorum that [confirms](confirmed) any nominee.
 //!
-//! A state is the nodes, the messages between them, the judge's history, and the number of faults that are
-//! left. Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once
-//! for each of its states and each input, and its answer is kept.
+//! A state consists of the nodes, the messages between them, the judge's history, and the remaining faults. Nodes and
+//! messages are interned, so that a state is a few numbers: the real machine runs once for each of its states and
+//! each input, and the result is cached.
 
 mod bounds;
 pub mod confirmed;
@@ -41,11 +41,11 @@ pub struct State {
     left: Left,
 }
 
-/// The number of faults of each kind that may still happen.
+/// The remaining number of faults of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     rounds: u8,
-    /// `None` if their number is unlimited.
+    /// `None` if unlimited.
     ticks: Option<u8>,
     crashes: u8,
     resignations: u8,
@@ -54,7 +54,7 @@ struct Left {
     job_exits: u8,
 }
 
-/// A step, before it is taken.
+/// A step that is planned.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     seat: u8,
@@ -62,7 +62,7 @@ struct Move {
     left: Left,
 }
 
-/// The number of a step that lets time pass.
+/// The step number by which time passes.
 const TICK: u32 = 1 << 31;
 
 /// The search of one space.
@@ -189,7 +189,7 @@ impl<M: Machine> Peers<M> {
             }
         }
         let rounds = next.left.rounds.checked_sub(transition.rounds);
-        // A violation is reported even where it leads out of the bounds.
+        // A violation is reported even if the step leaves the bounds.
         if (rounds.is_none() || !transition.within) && broken.is_none() {
             successors.cut += 1;
             return;
@@ -203,8 +203,8 @@ impl<M: Machine> Peers<M> {
         successors.steps.push(Step { number, state: next, reached: coverage.0, broken });
     }
 
-    /// Connects a new process with all that run, where machines hear no others. Connecting at once loses
-    /// nothing: until then it would hear none of them, and none of them would hear it.
+    /// Connects a new process with all running ones, for machines that ignore unconnected peers. Connecting at once
+    /// loses no behaviour: without the connection neither side would hear the other.
     fn connect(&mut self, state: &mut State, seat: u8) {
         if !M::HEARS_THE_CONNECTED {
             return;
@@ -247,7 +247,7 @@ impl<M: Machine> Peers<M> {
         }
     }
 
-    /// Takes all moves of all nodes.
+    /// Makes all moves of all nodes.
     fn every_move(&mut self, state: &State, successors: &mut Successors<State>) {
         self.plan(state);
         for index in 0..self.planned.len() {

@@ -1,4 +1,4 @@
-//! One node: its process, its disk, its work and its guardian, with all that happens within it.
+//! One node: its process, disk, work and guardian, and all actions on them.
 
 use primacy_core::election::quorum::HardState;
 use primacy_core::state_reduction::Use;
@@ -32,15 +32,15 @@ pub(super) struct Node<M> {
 /// An action on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NodeAction {
-    /// A message comes; its number.
+    /// A message arrives, by its number.
     Hear(u32),
-    /// The deadline has come.
+    /// The deadline is due.
     Timeout,
     /// Its clock moves by this many ticks.
     Tick(u8),
     /// Its process ends.
     Crash,
-    /// Its process starts, and the last one before has ended.
+    /// Its process starts; an earlier one has ended.
     Start,
     /// Its work has drained.
     Drained,
@@ -58,7 +58,7 @@ pub(super) enum NodeAction {
     GuardianDies,
 }
 
-/// The visible results of an action.
+/// The results of an action that are visible outside the node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeResults<T> {
     pub(super) sent: Vec<(NodeId, T)>,
@@ -75,7 +75,7 @@ impl<T> Default for NodeResults<T> {
     }
 }
 
-/// A fact for the judge.
+/// A fact that the judge checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     Votes {
@@ -84,7 +84,7 @@ pub enum Fact {
     },
     Leads {
         term: Term,
-        /// True if a leader has voted for itself.
+        /// True if the leader has voted for itself.
         by_own_vote: bool,
     },
     Elected {
@@ -100,7 +100,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Returns the term of the fact, where the judge keeps it.
+    /// Returns the term of the fact, if the judge records one.
     pub(super) const fn term(self) -> Option<Term> {
         match self {
             Self::Votes { term, .. } | Self::Leads { term, .. } | Self::Elected { term, .. } => Some(term),
@@ -117,7 +117,7 @@ pub(super) fn identity(seat: u8, starts: u8) -> Identity {
     Identity::new(name(seat), Incarnation { count: u64::from(starts), nonce: 0 })
 }
 
-/// The seat of a node of this name.
+/// Returns the seat of the node with this name.
 pub(super) fn seat(node: NodeId) -> u8 {
     (0..SEATS_MAX).find(|&seat| name(seat) == node).expect("one of the nodes")
 }
@@ -133,7 +133,7 @@ impl<M: Machine> Node<M> {
         identity(self.seat, self.starts)
     }
 
-    /// Returns the input of a machine for an action, if the machine sees the action.
+    /// Returns the machine's input for an action, if the action reaches the machine.
     pub(super) fn input(
         action: NodeAction,
         message: Option<(NodeId, M::Message)>,
@@ -171,7 +171,7 @@ impl<M: Machine> Node<M> {
         self.settle(bounds);
     }
 
-    /// Makes all past instants alike, as far as they are.
+    /// Clamps past instants, so that all equivalent ones are equal.
     pub(super) fn settle(&mut self, bounds: &PeerBounds) {
         self.works.settle();
         let timers = bounds.timers;
@@ -200,7 +200,7 @@ impl<M: Machine> Node<M> {
         self.works.crash();
     }
 
-    /// Starts a process, which first ends the work of an earlier one.
+    /// Starts a process, which first ends the work of the previous one.
     pub(super) fn start(&mut self, bounds: &PeerBounds, results: &mut NodeResults<M::Message>) {
         self.works.start();
         self.death_reported = false;

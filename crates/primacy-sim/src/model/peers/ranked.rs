@@ -1,4 +1,4 @@
-//! [`Ranked`] among peers. Its ballots are the terms of the space that it is searched in.
+//! [`Ranked`] among peers. Its ballots count as the terms of the space.
 
 use primacy_core::election::quorum::{HardState, Safety};
 use primacy_core::election::ranked::{Body, Config, Message, Ranked};
@@ -15,7 +15,7 @@ use crate::model::now::{NOW, ticks};
 pub struct RankedBounds {
     /// The number of servers that vote, three or four.
     pub voters: u8,
-    /// The number of them that campaign; the others only vote.
+    /// The number of servers that campaign; the others only vote.
     pub candidates: u8,
     /// The highest ballot.
     pub ballots: u8,
@@ -23,24 +23,22 @@ pub struct RankedBounds {
     pub rounds: u8,
     /// The number of ticks that may pass; `None` for any number.
     pub ticks: Option<u8>,
-    /// The number of times that a process crashes, anywhere between two effects, and starts again with its
-    /// disk.
+    /// The number of times that a process crashes, between any two effects, and restarts with its disk.
     pub crashes: u8,
-    /// The number of times that an operator has a leader resign or transfer.
+    /// The number of times that an operator makes a leader resign or transfer.
     pub resignations: u8,
-    /// True if these are transfers too.
+    /// True if transfers are searched in addition to resignations.
     pub transfers: bool,
     /// The time between heartbeats of a leader.
     pub heartbeat: u8,
     /// The number of its heartbeats that may be missed.
     pub misses: u8,
-    /// The time for which claims are gathered. With zero, a server may vote at any time, and enter the next
-    /// round at any time.
+    /// The time for which claims are gathered. With zero, a server may vote, and enter the next round, at any time.
     pub gathering: u8,
 }
 
 impl RankedBounds {
-    /// No faults but late or lost messages and paused processes.
+    /// Message delay and loss and process pauses, but no other faults.
     pub const CALM: Self = Self {
         voters: 3,
         candidates: 3,
@@ -55,7 +53,7 @@ impl RankedBounds {
         gathering: 0,
     };
 
-    /// The same as bounds of elections among peers.
+    /// Returns these bounds as bounds of an election among peers.
     pub(in crate::model) const fn among_peers(self) -> bounds::PeerBounds {
         bounds::PeerBounds {
             safety: Safety::Fenced,
@@ -99,7 +97,7 @@ impl Machine for Ranked {
     fn view(&self) -> View {
         let status = self.status();
         let leads = status.role == "leader";
-        // A leader may have voted in an earlier ballot only, or a server be in a round above its last vote.
+        // A leader's last vote may be in an earlier ballot, and a server may be in a round above its last vote.
         let led = status.leader.filter(|_| leads).map(|leader| leader.term);
         let term = status.hard.term.max(status.ballot.unwrap_or_default()).max(led.unwrap_or_default());
         View { leads, connected: status.connected, term }
@@ -110,7 +108,7 @@ impl Machine for Ranked {
             Body::Vote { to: incarnation, ballot } => {
                 Some(Fact::Votes { term: ballot, candidate: Identity::new(to, incarnation) })
             }
-            // It may have voted for another node whose claim had not reached its own voters.
+            // The leader may have voted for another node, whose claim did not reach that node's voters.
             Body::Lead { number, .. } => Some(Fact::Leads { term: number.term, by_own_vote: false }),
             Body::Resigned { .. } => Some(Fact::Resigned),
             Body::LeadReply { number, promised, .. } if promised > number.term => Some(Fact::Refuses),
@@ -128,7 +126,7 @@ impl Machine for Ranked {
 
     fn is_refusal(message: &Message) -> bool {
         match message.body {
-            // It only makes the receiver wait longer.
+            // The message only makes the receiver wait longer.
             Body::Hears { .. } => true,
             Body::Elect { .. } | Body::Vote { .. } | Body::Lead { .. } => false,
             Body::LeadReply { .. } | Body::Resigned { .. } => false,

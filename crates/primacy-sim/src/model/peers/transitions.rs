@@ -1,4 +1,4 @@
-//! The effect of each action on each node: the real machine is asked once, and its answer is kept.
+//! The cached effect of each action on each node: the real machine runs once for each.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ impl<T> Item<T> {
 /// One transition that an action can cause.
 #[derive(Clone, Debug)]
 pub(super) struct Transition {
-    /// The node after it.
+    /// The resulting node.
     pub(super) node: u32,
     /// The messages that it sends.
     pub(super) sent: Wire,
@@ -47,11 +47,11 @@ pub(super) struct Transition {
     pub(super) broken: Option<&'static str>,
     /// The number of effects after which the process crashes.
     pub(super) crash_after: Option<usize>,
-    /// True if it leads to no term above the highest.
+    /// True if the node's term stays within the bounds.
     pub(super) within: bool,
 }
 
-/// The properties of a node that the plan needs.
+/// The properties of a node that planning needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sign {
     /// True if it has a process.
@@ -60,7 +60,7 @@ pub(super) struct Sign {
     pub(super) due: bool,
     /// True if its work runs.
     pub(super) works: bool,
-    /// True if its work is told to drain.
+    /// True if its work was told to drain.
     pub(super) drains: bool,
     /// True if its job runs, and was not told to drain.
     pub(super) may_exit: bool,
@@ -85,7 +85,7 @@ pub(super) struct Transitions<M: Machine> {
     pub(super) signs: Vec<Sign>,
     /// The messages to each node.
     pub(super) to: [Wire; SEATS_MAX as usize],
-    /// The messages that change nothing in each node, as far as they were tried.
+    /// The messages that have no effect on each node, as far as tried.
     pub(super) idle: Vec<Wire>,
     known: HashMap<u64, Rc<[Transition]>, BuildFold>,
 }
@@ -140,7 +140,7 @@ impl<M: Machine> Transitions<M> {
         number
     }
 
-    /// Returns the node after an action, and what others can see of it, including the text for people.
+    /// Returns the node after an action, and the results visible to other nodes, including text for people.
     pub(super) fn action(
         &self,
         before: &Node<M>,
@@ -187,8 +187,8 @@ impl<M: Machine> Transitions<M> {
         (node, results)
     }
 
-    /// Without a guardian a process that ends is started again at once: a process that stays away is no
-    /// different from one that is late with everything.
+    /// Ends the process. Without a guardian a new one starts at once: a process that stays down is equivalent to one
+    /// that is late with everything.
     fn crash(&self, node: &mut Node<M>, results: &mut NodeResults<M::Message>) {
         node.crash();
         if !self.bounds.guardians {
@@ -196,7 +196,7 @@ impl<M: Machine> Transitions<M> {
         }
     }
 
-    /// A notice of a death is received like a message.
+    /// Returns the effective action: a received death notice is `Died`.
     fn meant(&self, action: NodeAction) -> NodeAction {
         match action {
             NodeAction::Hear(item) => match **self.items.value(item) {
@@ -232,7 +232,7 @@ impl<M: Machine> Transitions<M> {
             && let Some(input) = Node::<M>::input(self.meant(action), self.heard(action), &self.bounds)
         {
             let outputs = outputs(&mut Node::<M>::clone(&before), input);
-            // Between two effects; no other node sees the events for the application.
+            // Crashes before an event add nothing: no other node sees events for the application.
             let matters = |output: &Output<M::Message, HardState>| !matches!(output, Output::Event(_));
             crashes.extend((1..outputs.len()).filter(|&next| matters(&outputs[next])).map(Some));
         }
@@ -254,7 +254,7 @@ impl<M: Machine> Transitions<M> {
         let (from, starts, within) = (node.seat, node.starts, self.is_within(&node));
         let rounds = rounds::<M>(&results);
         if !within {
-            // No search goes on from there, and a term that no other node has reached cannot be judged.
+            // The search ends there, and the judge cannot record a term above the highest.
             results.sent.clear();
             results
                 .facts
@@ -283,7 +283,7 @@ impl<M: Machine> Transitions<M> {
 }
 
 impl Transition {
-    /// The number of the step that goes so: the node, the action, and where it crashes.
+    /// Returns the number of this step: the node, the action, and the point of the crash.
     pub(super) fn number(&self, action: NodeAction, seat: u8) -> u32 {
         let crash = u32::try_from(self.crash_after.unwrap_or(0)).expect("a handful of effects");
         let action = code(action);
@@ -291,13 +291,13 @@ impl Transition {
         crash << 22 | kind << 18 | u32::from(seat) << 16 | argument
     }
 
-    /// True if no other node can see it.
+    /// True if the transition is invisible to all other nodes.
     fn is_silent(&self) -> bool {
         self.within && self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
     }
 }
 
-/// The number of rounds of questions that are begun.
+/// Returns the number of rounds that begin.
 fn rounds<M: Machine>(results: &NodeResults<M::Message>) -> u8 {
     let begun = results.sent.iter().filter_map(|(_, message)| M::begins(message));
     let begun: std::collections::BTreeSet<_> = begun.collect();
@@ -331,7 +331,7 @@ fn sign<M: Machine>(node: &Node<M>) -> Sign {
     }
 }
 
-/// A number for each action.
+/// Returns a number for each action.
 fn code(action: NodeAction) -> u32 {
     let (kind, argument) = match action {
         NodeAction::Hear(item) => (0, item),

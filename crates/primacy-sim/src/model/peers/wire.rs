@@ -1,8 +1,8 @@
-//! The set of all messages that were ever sent. None is removed: each may arrive at any later moment, any
-//! number of times, or never. So this covers loss, doubling, delay and reordering of every message, without a
-//! bound, and the states are fewer than with a count of copies.
+//! The set of all messages ever sent. Messages are never removed: each may arrive at any later moment, any number of
+//! times, or never. So this covers loss, doubling, delay and reordering of every message without a bound, and with
+//! fewer states than counting copies would need.
 
-/// The maximum number of different messages.
+/// The maximum number of distinct messages.
 const ROOM: usize = 64 * WORDS;
 const WORDS: usize = 16;
 
@@ -11,17 +11,17 @@ const WORDS: usize = 16;
 pub(super) struct Wire([u64; WORDS]);
 
 impl Wire {
-    /// Puts a message in.
+    /// Adds a message.
     ///
     /// # Panics
-    /// If there is no room for so many messages.
+    /// If its number exceeds the capacity of the set.
     pub(super) fn add(&mut self, item: u16) {
         let item = usize::from(item);
         assert!(item < ROOM, "no room for more than {ROOM} different messages");
         self.0[item / 64] |= 1 << (item % 64);
     }
 
-    /// Both sets in one.
+    /// Returns the union of both sets.
     pub(super) fn with(mut self, other: &Self) -> Self {
         for (word, other) in self.0.iter_mut().zip(other.0) {
             *word |= other;
@@ -29,7 +29,7 @@ impl Wire {
         self
     }
 
-    /// The messages that are in here, in `wanted`, and not in `unwanted`.
+    /// Returns the messages of this set that are in `wanted` and not in `unwanted`.
     pub(super) fn among(&self, wanted: &Self, unwanted: &Self) -> impl Iterator<Item = u16> {
         let words = self.0.iter().zip(wanted.0).zip(unwanted.0);
         let words: [u64; WORDS] = {
@@ -48,7 +48,7 @@ impl Wire {
         })
     }
 
-    /// The words that are not zero, with their places.
+    /// Returns the non-zero words, with their indexes.
     pub(super) fn words(&self) -> impl Iterator<Item = (u64, u64)> {
         (0_u64..).zip(self.0).filter(|&(_, word)| word != 0)
     }

@@ -1,5 +1,4 @@
-//! The smallest state that shows the applied records: all payloads in their order, each with the number of
-//! its record.
+//! The smallest state that records what was applied: all payloads in order, each with the number of its record.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use primacy_kv::replication::replica::Replicated;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct AppliedLog(pub(super) Vec<Entry>);
 
-/// A record that was applied.
+/// An applied record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     pub(super) number: LeaderSequence,

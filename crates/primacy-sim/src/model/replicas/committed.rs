@@ -1,10 +1,10 @@
-//! The order of committed records: what a log shows of it beyond the payloads.
+//! The order of committed records, including the records that have no payload.
 
 use primacy_core::LeaderSequence;
 use primacy_kv::replication::log::Log;
 
-/// Committed records, each with its predecessor; the oldest of a log may be in its snapshot, and are then not
-/// listed.
+/// Committed records, each with its predecessor. The oldest ones of a log may have been replaced by its snapshot, and
+/// are then not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct CommittedRecords(Vec<RecordLink>);
 
@@ -16,7 +16,7 @@ struct RecordLink {
 }
 
 impl CommittedRecords {
-    /// The order of the records of a log up to the last one that is known to be committed.
+    /// Returns the records of a log in order, up to the last one that is known to be committed.
     pub(super) fn of(log: &Log, committed: LeaderSequence) -> Self {
         let records = log.since(log.base(), usize::MAX).unwrap_or_default();
         let mut behind = log.base();
@@ -28,8 +28,8 @@ impl CommittedRecords {
         Self(places)
     }
 
-    /// True if both may be of one log: where one has a record, the other one has none or the same behind the
-    /// same.
+    /// True if both can be parts of one log: where one has a record, the other has the same record after the same
+    /// predecessor, or none.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         let apart = |one: &RecordLink, two: &RecordLink| one.number <= two.behind || two.number <= one.behind;
         self.0.iter().all(|one| other.0.iter().all(|two| one == two || apart(one, two)))
@@ -43,7 +43,7 @@ impl CommittedRecords {
         Self(places)
     }
 
-    /// The first records of terms in it.
+    /// Returns the first records of terms.
     pub(super) fn begins(&self) -> impl Iterator<Item = LeaderSequence> {
         self.0.iter().map(|place| place.number).filter(|number| *number == LeaderSequence::first(number.term))
     }

@@ -6,7 +6,7 @@ use primacy_kv::replication::message::Body;
 
 use super::node::{Item, ReplicaAction, name};
 
-/// The contents of a message.
+/// Returns the contents of a message as text.
 pub(super) fn body(body: &Body) -> String {
     match body {
         Body::Sync => "sync".to_owned(),
@@ -56,7 +56,7 @@ fn numbers(records: &[Record]) -> String {
     records.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// An action.
+/// Returns an action as text.
 pub(super) fn action(seat: u8, action: ReplicaAction, item: Option<&Item>) -> String {
     let who = name(seat);
     match (action, item) {

@@ -1,23 +1,21 @@
-//! Three real replicas of a log, [`Replica`](primacy_kv::replication::replica::Replica), and their faults: I9
-//! in every order of events.
+//! Three real replicas of a log, [`Replica`](primacy_kv::replication::replica::Replica), under faults: I9 in every
+//! order of events.
 //!
-//! The election is an oracle that knows one rule: a term has one leader. Any node may be told at any time
-//! that it leads in a term without a leader, however far behind it is and whichever nodes lead in other
-//! terms; and no other node need have heard of that term. A vote binds a voter to a term, and so makes it
-//! deaf to earlier messages, which has the same effect as late messages. So this covers all behaviour of a
-//! real election, and more. That real elections keep the one rule, and that no node votes twice, is searched
-//! among [`peers`](super::peers).
+//! The election is an oracle with one rule: a term has one leader. Any node may become the leader of a term without a
+//! leader at any time, however far it lags and whichever nodes lead in other terms; and no other node need have heard
+//! of that term. In a real election, a vote binds a voter to a term and so makes it ignore earlier messages; here
+//! late messages have the same effect. So this covers all behaviour of a real election, and more. That real elections
+//! keep the rule, and that no node votes twice, is searched among [`peers`](super::peers).
 //!
-//! A message that was sent may arrive at any time, any number of times, or never, as if all packets were kept
-//! for ever. No time passes; an answer may be found overdue at any moment.
+//! A sent message may arrive at any time, any number of times, or never: packets are never removed. No time passes;
+//! an answer may become overdue at any moment.
 //!
-//! Messages of a new process arrive only after it has connected, as over a mesh, at an unknown time. Messages
-//! of an earlier process of its node may arrive before that and after it: they come over another connection,
-//! which stays until it is read to its end.
+//! Messages of a new process arrive only after it has connected, at any time, as over a mesh. Messages of the
+//! previous process of its node may arrive before and after that: they use another connection, which stays open until
+//! it is read to its end.
 //!
-//! A state is the nodes, the messages under way, the committed records, and the number of faults that are
-//! left. All of these are numbers: the real machine is asked once for each of its states and each input, and
-//! its answer is kept.
+//! A state consists of the nodes, the messages under way, the committed records, and the remaining faults. All of
+//! these are interned: the real machine runs once for each of its states and each input, and the result is cached.
 
 mod applied_log;
 mod bounds;
@@ -58,13 +56,13 @@ pub struct State {
     known: u32,
     /// The seat of the leader of each term, from 1.
     led: [u8; TERMS_MAX],
-    /// For each node, the process of each other node that has connected with it last; 0 if none has connected
-    /// with its current process.
+    /// For each node, the last process of each other node that has connected with it; 0 if none has connected with
+    /// its current process.
     connected: [[u8; SEATS as usize]; SEATS as usize],
     left: Left,
 }
 
-/// The number of faults of each kind that may still happen.
+/// The remaining number of faults of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     records: u8,
@@ -79,13 +77,13 @@ struct Left {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
     all: AppliedLog,
-    /// The last number.
+    /// The number of the last one.
     last: LeaderSequence,
     /// The predecessor of each record, including the first records of terms, which the payloads do not show.
     order: CommittedRecords,
 }
 
-/// A step, before it is taken.
+/// A step that is planned.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     seat: u8,
@@ -129,7 +127,7 @@ impl Replicas {
         let term = state.led.iter().take_while(|&&seat| seat > 0).count() + 1;
         let may_lead = term <= usize::from(self.transitions.bounds.terms);
         successors.cut += u64::from(!may_lead);
-        // Nodes differ only in their names, so nodes that have not led yet are alike.
+        // Nodes differ only in their names, so all nodes that have not led yet are equivalent.
         let news = state.led.iter().max().copied().unwrap_or(0);
         for seat in 0..SEATS {
             let sign = self.sign(state, seat);
@@ -187,12 +185,12 @@ impl Replicas {
         (0..SEATS).filter(|&seat| self.sign(state, seat).is_recovering).count()
     }
 
-    /// True if a majority is recovering, and so none of them can finish.
+    /// True if a majority is recovering, so that no node can complete its recovery.
     fn stands_still(&self, state: &State) -> bool {
         self.recovering(state) >= MAJORITY
     }
 
-    /// True if two have lost their logs at once, and no operator has accepted the loss.
+    /// True if two nodes have lost their logs at once, and no operator has accepted the loss.
     fn is_without_a_majority(&self, state: &State) -> bool {
         let ReplicaBounds { durability, recovers, pairs, accepts, .. } = self.transitions.bounds;
         let is_lost = state.left.pairs < pairs && state.left.accepts == accepts;
@@ -268,7 +266,7 @@ impl Replicas {
         }
     }
 
-    /// True if a leader makes use of a message from a process whose successor has begun.
+    /// True if a leader processes a message of a process whose successor has started.
     fn is_of_the_dead(&self, state: &State, planned: Move, transition: &Transition) -> bool {
         let ReplicaAction::Hear(item) = planned.action else { return false };
         let label = self.transitions.labels[item as usize];
@@ -277,15 +275,15 @@ impl Replicas {
         is_earlier && is_taken && self.sign(state, planned.seat).leads
     }
 
-    /// The processes that run and have not connected with this node.
+    /// Returns the running processes that have not connected with this node.
     fn unconnected(&self, state: &State, seat: u8) -> Vec<(u8, u8)> {
         let known = state.connected[usize::from(seat)];
         let lives = (0..SEATS).map(|other| (other, self.sign(state, other).life));
         lives.filter(|&(other, life)| other != seat && known[usize::from(other)] < life).collect()
     }
 
-    /// Connects all processes that do not lead at once. That loses nothing: a connection sends a message to
-    /// leaders only, and a node that begins to lead later does so in a term in which no earlier process of
+    /// Connects all nodes that do not lead with the new processes. This loses no behaviour: only leaders send a
+    /// message on a connection, and a node that begins to lead later does so in a term in which no earlier process of
     /// another node has sent anything.
     fn connect_followers(&mut self, state: &mut State) {
         for seat in 0..SEATS {
@@ -296,7 +294,7 @@ impl Replicas {
                 let place = usize::from(seat);
                 let transitions =
                     self.transitions.of(state.nodes[place], ReplicaAction::Connected(other, life));
-                // It writes nothing.
+                // The action writes nothing.
                 let Some(transition) = transitions.first() else { continue };
                 state.connected[place][usize::from(other)] = life;
                 state.nodes[place] = transition.node;
@@ -340,7 +338,7 @@ impl Replicas {
         let others = (0..SEATS).filter(|&other| other != seat);
         let is_deposed = others.map(|other| self.sign(next, other).bound).any(|bound| bound > sign.bound);
         coverage.set_if(Coverage::DEPOSED_COMMITS, is_deposed && sign.is_active);
-        // A snapshot may have taken the place of the record itself.
+        // A snapshot may have replaced the record itself.
         let is_begin = sign.committed == LeaderSequence::first(sign.committed.term);
         let begins = order.begins().chain(is_begin.then_some(sign.committed));
         for begun in begins.filter(|begun| *begun > known.last) {
@@ -370,8 +368,8 @@ impl Replicas {
         number <= log.base() || log.position(number).is_some()
     }
 
-    /// Returns the messages under way with those that one node has sent, but without those that no node will
-    /// ever make use of.
+    /// Returns the messages under way plus those that one node has sent, without those that can have no effect any
+    /// more.
     fn join(&mut self, state: &State, by: u8, sent: &[u32]) -> u32 {
         let before = Rc::clone(self.wires.value(state.wire));
         let mut wire = (*before).clone();
@@ -383,7 +381,7 @@ impl Replicas {
         let touches = |label: Label| label.from == by || label.to == by;
         let mut suspects: Vec<u32> =
             wire.iter().copied().filter(|&item| touches(self.transitions.labels[item as usize])).collect();
-        // Answers are removed first, and then the questions that would only be answered so again.
+        // Answers are removed first, and then the requests that would only produce such answers again.
         suspects.sort_by_key(|&item| self.transitions.labels[item as usize].to_life.is_none());
         for item in suspects {
             if self.is_void(state, item, &wire)
@@ -395,10 +393,10 @@ impl Replicas {
         if wire == *before { state.wire } else { self.wires.number(wire).0 }
     }
 
-    /// True if a message has no effect, now and ever.
+    /// True if a message has no effect, now and in future.
     ///
-    /// The machine itself shows that it has no effect now, so that a mistake in it is not hidden here: the
-    /// node stays as it is, and at most sends again what is under way, or what has no effect either.
+    /// The machine itself shows that it has no effect now, so that this shortcut hides no bug in it: the node stays
+    /// the same, and at most resends messages that are under way, or that have no effect either.
     fn is_void(&mut self, state: &State, number: u32, wire: &[u32]) -> bool {
         let Some(said) = self.without_effect(state, number) else { return false };
         let is_idle =
@@ -406,7 +404,7 @@ impl Replicas {
         said.iter().all(|&said| wire.binary_search(&said).is_ok() || is_idle(self, said))
     }
 
-    /// Returns the answers to a message, if it has no other effect, now and ever.
+    /// Returns the answers to a message, if it has no other effect, now and in future.
     fn without_effect(&mut self, state: &State, number: u32) -> Option<Vec<u32>> {
         let label = self.transitions.labels[number as usize];
         if !self.is_settled(state, label) {
@@ -418,7 +416,7 @@ impl Replicas {
         (transition.broken.is_none() && transition.node == node).then(|| transition.sent.clone())
     }
 
-    /// True if the effect of a message does not change any more, if the machine is right.
+    /// True if the effect of a message can no longer change, provided that the machine is correct.
     fn is_settled(&self, state: &State, label: Label) -> bool {
         let (to, from) = (self.sign(state, label.to), self.sign(state, label.from));
         let asks_no_more = from.life > label.from_life || from.bound > label.term;
@@ -428,15 +426,14 @@ impl Replicas {
         }
         let is_late = label.to_life.is_some_and(|life| to.life > life);
         let is_in_term = label.term == to.bound;
-        // A process keeps all records and knowledge that it has as long as it lives.
+        // A process keeps all its records and knowledge for its whole life.
         let Left { crashes, pairs, disks, .. } = state.left;
         let keeps = (crashes == 0 && pairs == 0 && disks == 0) || !self.transitions.bounds.late;
         match label.kind {
             Kind::Recover => from.life > label.from_life || !from.is_recovering,
             Kind::RecoverReply => is_late || !to.is_recovering,
             Kind::AnswersNew => is_past || is_late || (is_in_term && !to.is_catching_up),
-            // A leader that knows the position of a follower, and that it holds as much, learns nothing from
-            // it.
+            // A leader learns nothing from an answer if it knows the follower's position already.
             Kind::Answers { gap } => {
                 let is_known = !gap && state.left.resends == 0;
                 is_past || is_late || is_known || (is_in_term && !to.leads)
@@ -470,7 +467,7 @@ impl Replicas {
     }
 }
 
-/// True if the message's sender has connected with its receiver.
+/// True if the sender of the message has connected with its receiver.
 fn may_come(state: &State, label: Label) -> bool {
     label.from_life <= state.connected[usize::from(label.to)][usize::from(label.from)]
 }

@@ -1,4 +1,4 @@
-//! One node: its process and its disk, with all that happens within it.
+//! One node: its process and its disk, and all actions on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::model::now::NOW;
 /// The number of nodes.
 pub(super) const SEATS: u8 = 3;
 
-/// The first process of each node.
+/// The number of the first process of each node.
 pub(super) const FIRST_LIFE: u8 = 1;
 
-/// The time to wait for an answer. It is over when the search says so.
+/// The time until a resend. The search decides when it has passed.
 const RESEND_AFTER: Duration = Duration::from_nanos(1000);
 
 /// One node.
@@ -31,11 +31,11 @@ pub(super) struct Node {
     pub(super) seat: u8,
     /// The number of its process, from [`FIRST_LIFE`].
     pub(super) life: u8,
-    /// The voters on its disk. The term there is always that to which the process is bound.
+    /// The voters on its disk. The term on the disk always equals the process's bound term.
     voters: Arc<Voters>,
     pub(super) disk: Stored,
-    /// True if the loss of the log is recorded on its disk, beside the term. Logs in memory are lost by every
-    /// crash, and so need no record.
+    /// True if the disk records the loss of the log, beside the term. A log in memory is lost with every crash, and
+    /// so needs no record.
     log_lost: bool,
     pub(super) replica: Replica<AppliedLog>,
 }
@@ -43,23 +43,23 @@ pub(super) struct Node {
 /// An action on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReplicaAction {
-    /// A message comes; its number.
+    /// A message arrives, by its number.
     Hear(u32),
-    /// Its deadline for due work has come.
+    /// Its deadline is due.
     Due,
-    /// The answer at this place among those waited for is overdue.
+    /// The awaited answer at this position is overdue.
     Late(u8),
     /// A client proposes a write.
     Propose,
-    /// The election reports that it leads in this term.
+    /// The election reports that the node leads in this term.
     Lead(u8),
-    /// A new process of that node connects with it: its seat, and its number.
+    /// A new process of that node connects with this one: its seat, and its number.
     Connected(u8, u8),
-    /// Its process ends, and another one starts.
+    /// Its process ends, and the next one starts.
     Crash,
-    /// The same, and its log is lost.
+    /// The same, with its log lost.
     LoseDisk,
-    /// An operator has it go on with its log.
+    /// An operator accepts the loss of its log.
     Accept,
 }
 
@@ -72,8 +72,8 @@ pub(super) struct Item {
     pub(super) body: Body,
 }
 
-/// The point in its effects at which a process ends: the number of completed effects, and of records of the
-/// next one that are kept.
+/// The point at which a process ends: the number of completed effects, and of the records of the next effect that are
+/// kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) effects: usize,
@@ -95,7 +95,7 @@ pub(super) fn name(seat: u8) -> NodeId {
     NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
 }
 
-/// The seat of a node of this name.
+/// Returns the seat of the node with this name.
 pub(super) fn seat(node: NodeId) -> u8 {
     (0..SEATS).find(|&seat| name(seat) == node).expect("one of the nodes")
 }
@@ -121,31 +121,31 @@ impl Node {
         identity(self.seat, self.life)
     }
 
-    /// The last number on its disk.
+    /// Returns the last number on its disk.
     pub(super) fn stored(&self) -> LeaderSequence {
         let snapshot = self.disk.snapshot.as_ref().map(|snapshot| snapshot.number);
         self.disk.records.last().map(|record| record.number).or(snapshot).unwrap_or_default()
     }
 
-    /// Returns the number of answers that are waited for.
+    /// Returns the number of awaited answers.
     pub(super) fn waits(&self) -> u8 {
         let mut count = 0;
         self.replica.clone().visit_instants(&mut |_, at| count += u8::from(*at > NOW));
         count
     }
 
-    /// Performs due timeouts at once, where nothing is gathered.
+    /// Runs due timeouts at once, unless messages and writes are batched.
     fn hurry(&mut self, bounds: &ReplicaBounds) {
         while !bounds.gathers && self.replica.deadline().is_some_and(|at| at <= NOW) {
             self.replica.on_timeout(NOW);
         }
     }
 
-    /// Hands an action to the machine; its effects wait in it.
+    /// Passes an action to the machine; its effects stay queued in it.
     pub(super) fn take(&mut self, action: ReplicaAction, heard: Option<&Item>, bounds: &ReplicaBounds) {
         match (action, heard) {
             (ReplicaAction::Hear(_), Some(item)) => {
-                // Its sender leads: the term binds, and is on the disk before any answer is sent.
+                // The sender leads: its term binds this node, and is on the disk before any answer is sent.
                 if item.body.leads() {
                     self.replica.bind(item.term);
                 }
@@ -187,7 +187,7 @@ impl Node {
         self.hurry(bounds);
     }
 
-    /// Starts a new process, which knows whether its log is lost.
+    /// Starts the next process, which knows whether its log is lost.
     fn start_again(&mut self, bounds: &ReplicaBounds) {
         let lost = self.log_lost || bounds.durability == Durability::Memory;
         self.start_with(lost && bounds.recovers, bounds);
@@ -201,13 +201,13 @@ impl Node {
         self.replica = replica.expect("what was written can be read");
     }
 
-    /// Performs all effects that wait in the machine.
+    /// Performs all queued effects of the machine.
     fn perform_all(&mut self, bounds: &ReplicaBounds) -> ReplicaResults {
         let effects = std::iter::from_fn(|| self.replica.poll()).collect();
         self.perform(effects, None, bounds)
     }
 
-    /// Performs effects, up to the point where the process ends.
+    /// Performs effects, up to the point at which the process ends.
     pub(super) fn perform(
         &mut self,
         effects: Vec<Effect>,
@@ -259,7 +259,7 @@ impl Node {
         results
     }
 
-    /// Writes to the disk of the log, whose last number must never go back.
+    /// Writes to the log on disk, whose last number must never go back.
     fn write(&mut self, write: Write, kept: usize, results: &mut ReplicaResults) {
         let last = self.stored();
         match write {
@@ -287,7 +287,7 @@ impl Node {
     }
 }
 
-/// Gives a message the newest round: rounds do not differ to receivers or to their answers.
+/// Replaces the round of a message by the newest one: receivers and their answers do not depend on it.
 fn as_of_the_newest_round(mut body: Body) -> Body {
     if let Body::Append { round, .. } = &mut body {
         *round = ROUND;

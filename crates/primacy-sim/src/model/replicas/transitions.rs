@@ -1,4 +1,4 @@
-//! The effect of each action on each node: the real machine is asked once, and its answer is kept.
+//! The cached effect of each action on each node: the real machine runs once for each.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,13 +22,13 @@ use crate::model::now::NOW;
 /// The effect of an action on a node.
 #[derive(Clone, Debug)]
 pub(super) struct Transition {
-    /// The node then.
+    /// The resulting node.
     pub(super) node: u32,
     /// The messages that it sends.
     pub(super) sent: Vec<u32>,
     pub(super) coverage: Coverage,
     pub(super) broken: Option<&'static str>,
-    /// The point at which its process ends meanwhile.
+    /// The point at which its process ends, if it does.
     pub(super) cut: Option<Cut>,
 }
 
@@ -43,12 +43,12 @@ pub(super) struct Sign {
     pub(super) is_active: bool,
     pub(super) due: bool,
     pub(super) waits: u8,
-    /// The last number of its log.
+    /// The number of the last record of its log.
     pub(super) last: LeaderSequence,
     pub(super) committed: LeaderSequence,
-    /// The number of its applied state, if all of that is committed.
+    /// The number of its applied state, if that is entirely committed.
     pub(super) current: Option<u32>,
-    /// The records that it knows to be committed, as far as its log has them still.
+    /// The records that it knows to be committed, as far as its log still has them.
     pub(super) order: u32,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Label {
     pub(super) from: u8,
     pub(super) from_life: u8,
     pub(super) to: u8,
-    /// The process that has asked, of an answer.
+    /// Of an answer: the process that has asked.
     pub(super) to_life: Option<u8>,
     pub(super) term: Term,
     pub(super) kind: Kind,
@@ -67,7 +67,7 @@ pub(super) struct Label {
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A leader asks for the positions of others, and the term binds them.
+    /// A leader asks for the positions of other nodes, and its term binds them.
     Sync,
     /// A leader sends new records, up to this number.
     Append(LeaderSequence),
@@ -115,7 +115,7 @@ impl Label {
     }
 }
 
-/// The nodes and messages of a space, each once, with the effects of actions on them.
+/// The interned nodes and messages of a space, with the cached effects of actions.
 #[derive(Debug)]
 pub(super) struct Transitions {
     pub(super) bounds: ReplicaBounds,
@@ -171,9 +171,8 @@ impl Transitions {
         }
     }
 
-    /// Returns every transition of an action: as it should go, and with the process ending before or in the middle of
-    /// each write. A process that ends elsewhere is like one that ends later and whose messages meanwhile
-    /// were lost.
+    /// Returns every transition of an action: the complete one, and one for each crash before or in the middle of a
+    /// write. A crash elsewhere is equivalent to a later one after which the messages in between are lost.
     pub(super) fn of(&mut self, node: u32, action: ReplicaAction) -> Rc<[Transition]> {
         let key = (node, code(action));
         if let Some(transitions) = self.transitions.get(&key) {
@@ -243,7 +242,7 @@ impl Transitions {
     }
 }
 
-/// Returns the node after an action, and its effects, before any of them is performed.
+/// Returns the node after an action, with its effects queued.
 fn asked(
     before: &Node,
     action: ReplicaAction,
@@ -256,7 +255,7 @@ fn asked(
     (after, effects)
 }
 
-/// Returns the marks of a step of one node, and the invariant that it breaks.
+/// Returns the marks of one node's step, and the invariant that it breaks.
 fn judged(
     before: &Node,
     after: &Node,
@@ -298,7 +297,7 @@ fn brings_records(item: &Item) -> bool {
     matches!(item.body, Body::Fetched { .. } | Body::PartReply { .. })
 }
 
-/// The numbers of all payloads that a node holds.
+/// Returns the numbers of all payloads that a node holds.
 fn payloads(node: &Node) -> Vec<LeaderSequence> {
     let applied = node.replica.state().0.iter().map(|entry| entry.number);
     let log = node.replica.log();
@@ -307,7 +306,7 @@ fn payloads(node: &Node) -> Vec<LeaderSequence> {
     applied.chain(held.map(|record| record.number)).collect()
 }
 
-/// A number for each action.
+/// Returns a number for each action.
 fn code(action: ReplicaAction) -> u32 {
     let (kind, argument) = match action {
         ReplicaAction::Hear(item) => (0, item),

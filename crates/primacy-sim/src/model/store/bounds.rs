@@ -5,24 +5,23 @@
 pub struct StoreBounds {
     /// The number of candidates, up to three.
     pub candidates: u8,
-    /// The number of writes that all together may request; where there are sessions, the number of these.
+    /// The number of writes that all nodes together may request; with sessions, the number of sessions.
     pub writes: u8,
-    /// The number of requests of one node that may be under way unserved; of more, the oldest is lost.
+    /// The maximum number of a node's requests that wait to be served; further ones displace the oldest.
     pub requests: u8,
-    /// The number of answers to one node that may be under way; of more, the oldest is lost.
+    /// The maximum number of answers under way to a node; further ones displace the oldest.
     pub replies: u8,
-    /// True if the answer to a request that was given up may still come. Otherwise, there is less to search.
+    /// True if the answer to an abandoned request may still arrive. Without such answers, there are fewer states.
     pub late_answers: bool,
-    /// The number of writes whose answer is that the outcome is unknown, whether it was done or not.
+    /// The number of writes that are answered with an unknown outcome, whether they were done or not.
     pub unknowns: u8,
-    /// The number of times that a process crashes and starts again, or with guardians stays away until it
-    /// starts.
+    /// The number of times that a process crashes. It restarts at once, or with guardians at any later time.
     pub crashes: u8,
-    /// The number of times that a holder is asked to resign.
+    /// The number of times that a holder is told to resign.
     pub resignations: u8,
-    /// The number of times that an operator deletes the record, or takes the first entry out of the queue.
+    /// The number of times that an operator deletes the record, or removes the first entry from the queue.
     pub deletions: u8,
-    /// True if there is a record without a holder at the beginning. Not used for a queue.
+    /// True if the store begins with a record without a holder. Not used for a queue.
     pub initialised: bool,
     /// True if each node has a guardian, which ends the job of a dead process and then releases its lead.
     pub guardians: bool,
@@ -30,23 +29,23 @@ pub struct StoreBounds {
     pub guardian_deaths: u8,
     /// The number of times that the job of a holder ends by itself.
     pub job_exits: u8,
-    /// The maximum number of its own ticks by which a clock may move while one passes; at least one.
+    /// The maximum number of its own ticks by which a clock may advance during one tick of true time; at least one.
     pub rate_max: u8,
-    /// The bound on drift that the nodes are configured with.
+    /// The bound on drift in the nodes' configuration.
     pub drift_percent: u32,
     /// The duration of a lease, or of a session.
     pub duration: u8,
     /// The time after which the holder renews.
     pub renew: u8,
-    /// The time after which an answer is not waited for any more.
+    /// The time after which a node abandons a request.
     pub request_timeout: u8,
-    /// The time that a node without anything to write waits before it reads again, and that a node with two
-    /// unknown writes waits before it writes again. With 0 the second of these never happens.
+    /// The time that a node with nothing to write waits before it reads again, and that a node with two unknown
+    /// writes waits before it writes again. With 0 the second wait never happens.
     pub poll: u8,
 }
 
 impl StoreBounds {
-    /// No faults but late or lost messages and paused processes.
+    /// Message delay and loss and process pauses, but no other faults.
     pub const CALM: Self = Self {
         candidates: 2,
         writes: 4,
@@ -69,6 +68,6 @@ impl StoreBounds {
         poll: 0,
     };
 
-    /// The same for sessions, of which so many may be begun.
+    /// The same for sessions; `writes` bounds the number of sessions.
     pub const CALM_SESSIONS: Self = Self { writes: 2, requests: 1, ..Self::CALM };
 }

@@ -1,4 +1,4 @@
-//! The messages on the way between a node and the store.
+//! The messages under way between a node and the store.
 
 use primacy_core::election::lease::RequestId;
 
@@ -14,7 +14,7 @@ pub(super) enum Asker {
     GuardianOf(u8),
 }
 
-/// The messages on the way between a node and the store, the oldest first.
+/// The messages under way between a node and the store, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Channel<M> {
     pub(super) requests: Vec<(Asker, M)>,
@@ -29,7 +29,7 @@ impl<M> Default for Channel<M> {
 }
 
 impl<M> Channel<M> {
-    /// Adds a request; the oldest is lost where there are too many.
+    /// Adds a request; the oldest is lost if there are more than `most`.
     pub(super) fn ask(&mut self, who: Asker, request: M, most: u8) {
         self.requests.push((who, request));
         if self.requests.len() > usize::from(most) {
@@ -37,7 +37,7 @@ impl<M> Channel<M> {
         }
     }
 
-    /// Adds an answer; the oldest is lost where there are too many.
+    /// Adds an answer; the oldest is lost if there are more than `most`.
     pub(super) fn answer(&mut self, who: Asker, reply: M, most: u8) {
         self.replies.push((who, reply));
         if self.replies.len() > usize::from(most) {
@@ -45,8 +45,8 @@ impl<M> Channel<M> {
         }
     }
 
-    /// Gives one asker's requests under way their fixed numbers, and makes all earlier ones alike: no process
-    /// waits for their answers. A write among them may still land.
+    /// Renumbers one sender's requests under way with the fixed numbers, and gives all abandoned ones the same
+    /// number: their answers are ignored. A write among them may still be done.
     pub(super) fn renumber<K: StoreKind<Message = M>>(
         &mut self,
         who: Asker,
@@ -56,8 +56,8 @@ impl<M> Channel<M> {
         let all = self.requests.iter_mut().chain(&mut self.replies);
         for (_, message) in all.filter(|(asker, _)| *asker == who) {
             if let Some(number) = K::number(message) {
-                // No process has ever waited for this one: a guardian that begins has asked nothing yet, and
-                // an earlier one may have.
+                // `UNWAITED` never counts as awaited: a new guardian has this number before its first request, and an
+                // earlier guardian's requests may have been given it.
                 let waited_for =
                     |under_way: &Option<RequestId>| *under_way == Some(*number) && *number != UNWAITED;
                 let place = under_way.iter().position(waited_for);
@@ -72,7 +72,7 @@ impl<M> Channel<M> {
         }
     }
 
-    /// Forgets the answers to earlier processes, and their questions, which no process hears.
+    /// Removes the answers to earlier processes, and their reads, whose answers no process would receive.
     pub(super) fn forget_lives_before<K: StoreKind<Message = M>>(&mut self, starts: u8) {
         let lives = |asker: &Asker| match asker {
             Asker::Process(life) | Asker::GuardianOf(life) => *life >= starts,

@@ -1,4 +1,4 @@
-//! The steps of a story as text for people.
+//! The steps of a path as text for people.
 
 use primacy_core::{Output, display};
 
@@ -6,7 +6,7 @@ use super::node::{StoreAction, name};
 use super::store_kind::StoreKind;
 use crate::model::now::NOW;
 
-/// An effect.
+/// Returns an effect as text.
 pub(super) fn effect<K: StoreKind>(output: &Output<K::Message, ()>) -> String {
     match output {
         Output::Persist(()) => "writes".to_owned(),
@@ -17,7 +17,7 @@ pub(super) fn effect<K: StoreKind>(output: &Output<K::Message, ()>) -> String {
     }
 }
 
-/// An action.
+/// Returns an action as text.
 pub(super) fn action<K: StoreKind>(seat: u8, action: &StoreAction<K::Message>) -> String {
     let who = name(seat);
     match action {
@@ -37,7 +37,7 @@ pub(super) fn action<K: StoreKind>(seat: u8, action: &StoreAction<K::Message>) -
     }
 }
 
-/// The store's service of a request.
+/// Returns the service of a request by the store as text.
 pub(super) fn served<K: StoreKind>(seat: u8, request: &K::Message, how: &str) -> String {
     format!("the store takes from {}: {}{how}", name(seat), K::text(request))
 }

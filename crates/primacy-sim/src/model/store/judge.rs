@@ -1,4 +1,4 @@
-//! Safety of the tokens that were given and of the work that runs.
+//! The safety checks on the tokens that were given and on the work that runs.
 
 use primacy_core::Reason;
 
@@ -20,7 +20,7 @@ impl<K: StoreKind> Contenders<K> {
         for fact in &results.facts {
             coverage.0 |= match *fact {
                 Fact::Elected(term) => {
-                    // Above all tokens that were given before: so no term has two leaders, and tokens grow.
+                    // The token must exceed all tokens given before: so no term has two leaders, and tokens grow.
                     if term.0 <= next.given {
                         broken = broken.or(Some("I2"));
                     }
@@ -37,8 +37,7 @@ impl<K: StoreKind> Contenders<K> {
                 Fact::Deposed(Reason::SessionEnded) => Coverage::SESSION_ENDED,
                 Fact::Deposed(_) => Coverage::DEPOSED,
                 Fact::Released(token) => {
-                    // The work that the released token guards must have drained, whichever process releases
-                    // it.
+                    // The work under the released token must have drained, whichever process releases it.
                     let holder = next.nodes.get(usize::from(next.given_to));
                     let is_its = token.is_some_and(|token| token.0 == next.given);
                     if is_its && holder.is_some_and(|&node| self.signs[node as usize].works) {

@@ -1,8 +1,8 @@
-//! Elections over a store: the real machines, and those of guardians, around the state of the store: a
-//! [`Record`] for `lease`, a [`Queue`] for `session`.
+//! Elections over a store: the real machines of candidates and guardians, and a model of the store: a [`Record`] for
+//! `lease`, a [`Queue`] for `session`.
 //!
-//! A state is the nodes, the state of the store, the messages between each node and the store, the tokens
-//! given, and the number of faults that are left.
+//! A state consists of the nodes, the state of the store, the messages between each node and the store, the tokens
+//! given, and the remaining faults.
 
 mod bounds;
 mod channel;
@@ -39,12 +39,12 @@ pub struct State {
     cell: u32,
     /// The highest token that was given.
     given: u64,
-    /// The seat that it was given to; `SEATS` before that.
+    /// The seat of the node that has it; `SEATS` if none was given yet.
     given_to: u8,
     left: Left,
 }
 
-/// The number of faults of each kind that may still happen.
+/// The remaining number of faults of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     writes: u8,
@@ -56,13 +56,13 @@ struct Left {
     job_exits: u8,
 }
 
-/// A step, before it is taken.
+/// A step that is planned.
 #[derive(Clone, Debug)]
 enum Move<M> {
     Node(StoreAction<M>, Left),
-    /// The answer at this place comes.
+    /// The answer at this position arrives.
     Hear(usize),
-    /// The request at this place is served.
+    /// The request at this position is served.
     Serve(usize, Mood, Left),
 }
 
@@ -73,7 +73,7 @@ struct Outcome<M> {
     results: ContenderResults<M>,
 }
 
-/// The properties of a node that the plan needs.
+/// The properties of a node that planning needs.
 #[derive(Clone, Copy, Debug)]
 struct Sign {
     up: bool,
@@ -182,7 +182,7 @@ impl<K: StoreKind> Contenders<K> {
         if let Some(job_exits) = left.job_exits.checked_sub(1) {
             plan(sign.up && sign.may_exit, StoreAction::JobExits, Left { job_exits, ..left });
         }
-        // The node sees it.
+        // The node notices it, and resigns.
         plan(sign.holds && (sign.has_exited || sign.guardian == Guardian::Dead), StoreAction::Resign, left);
         if self.bounds.guardians {
             let witnessed = sign.guardian == Guardian::Alive && !sign.up;
@@ -196,7 +196,7 @@ impl<K: StoreKind> Contenders<K> {
         moves
     }
 
-    /// Takes a move.
+    /// Makes a move.
     fn take(
         &mut self,
         state: &State,
@@ -243,7 +243,7 @@ impl<K: StoreKind> Contenders<K> {
         channel.forget_lives_before::<K>(self.nodes.value(outcome.node).starts);
         next.channels[seat] = self.channels.number(channel).0;
         let (reached, broken) = self.judge(&mut next, seat, &outcome.results);
-        // A violation is reported even where it leads out of the bounds.
+        // A violation is reported even if the step leaves the bounds.
         if within || broken.is_some() {
             successors.push(next, reached.0, broken);
         } else {
@@ -307,11 +307,11 @@ impl<K: StoreKind> Contenders<K> {
     }
 }
 
-/// A move that was taken.
+/// A move that was made.
 enum Taken<'a, M> {
-    /// By this seat.
+    /// A move of the node at this seat.
     Of(usize, &'a Move<M>),
-    /// In the store alone.
+    /// A change inside the store.
     AtStore(&'a str),
 }
 

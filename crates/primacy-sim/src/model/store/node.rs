@@ -1,4 +1,4 @@
-//! One candidate: its process, its work and its guardian, with all that happens within it.
+//! One candidate: its process, work and guardian, and all actions on them.
 
 use primacy_core::election::lease::RequestId;
 use primacy_core::state_reduction::{StateReduction as _, Use};
@@ -13,7 +13,7 @@ use super::store_kind::{GuardianMachine as _, Machine as _, StoreKind};
 use crate::model::now::{NOW, ticks};
 use crate::model::work::{Guardian, Works};
 
-/// The fixed numbers of the requests under way, and the number of all others.
+/// The fixed numbers of the requests under way, in place of their real ones.
 pub(super) const NUMBERS: [RequestId; 2] = [RequestId(1), RequestId(2)];
 pub(super) const UNWAITED: RequestId = RequestId(0);
 pub(super) const SEATS: u8 = 3;
@@ -24,7 +24,7 @@ pub(super) struct Node<K: StoreKind> {
     pub(super) seat: u8,
     pub(super) starts: u8,
     pub(super) machine: Option<K::Machine>,
-    /// The machine of its guardian for the last process, which is dead.
+    /// The guardian's machine for the last process, which is dead.
     pub(super) guardian: Option<K::Guardian>,
     pub(super) works: Works,
 }
@@ -53,7 +53,7 @@ pub(super) struct ContenderResults<M> {
     pub(super) facts: Vec<Fact>,
     pub(super) broken: Option<&'static str>,
     pub(super) lines: Vec<String>,
-    /// The numbers that an asker's requests under way had, before they got their fixed ones.
+    /// The real numbers of a sender's requests under way, which the fixed ones replace.
     pub(super) renumbered: Vec<(Asker, [Option<RequestId>; 2])>,
 }
 
@@ -65,13 +65,13 @@ impl<M> Default for ContenderResults<M> {
     }
 }
 
-/// A fact for the judge and the marks.
+/// A fact for the judge and the coverage marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     Elected(Term),
     Renewed,
     Deposed(Reason),
-    /// The token of the released leadership, where the request names it.
+    /// The token of the released leadership, if the request names it.
     Released(Option<FencingToken>),
     /// Its job ends by itself.
     JobExited,
@@ -171,7 +171,7 @@ impl<K: StoreKind> Node<K> {
     fn ask(&mut self, asker: Asker, message: K::Message, results: &mut ContenderResults<K::Message>) {
         if let Some(token) = K::lets_go(&message) {
             results.facts.push(Fact::Released(token));
-            // A node that releases a leadership also releases the guards of the earlier ones.
+            // A node that releases a leadership also releases its earlier ones.
             if self.works.run() {
                 results.broken = results.broken.or(Some("I8"));
             }
@@ -191,7 +191,7 @@ impl<K: StoreKind> Node<K> {
         }
     }
 
-    /// Makes all past instants alike, as far as they are, and also the numbers of requests.
+    /// Clamps past instants and renumbers requests, so that all equivalent states are equal.
     pub(super) fn settle(&mut self, bounds: &StoreBounds, results: &mut ContenderResults<K::Message>) {
         self.works.settle();
         let drift = Drift::from_ppm(bounds.drift_percent * 10_000);
@@ -224,12 +224,12 @@ impl<K: StoreKind> Node<K> {
         self.machine = None;
         self.works.crash();
         if self.works.guardian == Guardian::Absent {
-            // A process that stays away is no different from one that is late with everything.
+            // A process that stays down is equivalent to one that is late with everything.
             self.start(bounds, results);
         }
     }
 
-    /// Starts a process, which first ends the work of an earlier one.
+    /// Starts a process, which first ends the work of the previous one.
     pub(super) fn start(&mut self, bounds: &StoreBounds, results: &mut ContenderResults<K::Message>) {
         self.works.start();
         self.guardian = None;

@@ -1,4 +1,4 @@
-//! Entries in a queue, which go with their sessions: the election `session`.
+//! Entries in a queue, which end with their sessions: the election `session`.
 
 use primacy_core::election::lease::{Holder, RequestId};
 use primacy_core::election::session::{
@@ -12,13 +12,13 @@ use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{self, NOW};
 use crate::sessions::refusal;
 
-/// This many ticks, each of three nanoseconds: a session is kept alive when a third of it has passed, and the
-/// shortest one here has two ticks.
+/// Returns this many ticks, each of three nanoseconds: a session is kept alive after a third of its duration, and the
+/// shortest one here lasts two ticks.
 fn ticks(count: u8) -> Duration {
     now::ticks(count).times(Queue::TICK)
 }
 
-/// The queue, and the sessions that live.
+/// The queue, and the live sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {
     sessions: Vec<LiveSession>,
@@ -30,11 +30,11 @@ pub struct Queue {
     timeout: u8,
 }
 
-/// A session.
+/// A live session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LiveSession {
     session: SessionId,
-    /// The number of ticks of the store's clock after which it may be ended, at any later time.
+    /// The number of ticks of the store's clock after which the session may end, at any time.
     left: u8,
 }
 
@@ -110,7 +110,7 @@ impl StoreKind for Queue {
             timeout_min: ticks(bounds.duration),
             drift_max: Drift::from_ppm(bounds.drift_percent * 10_000),
             keep_alive_interval: ticks(bounds.renew),
-            // It may look at any time; looking late is being late.
+            // The node may read at any time; a late read is equivalent to a late node.
             look_interval: ticks(bounds.poll),
             request_timeout: ticks(bounds.request_timeout),
             poll_interval: ticks(bounds.poll),
@@ -194,8 +194,8 @@ impl StoreKind for Queue {
             | Message::Leave { .. }
             | Message::End { .. }
             | Message::Evict { .. } => true,
-            // A session that no process knows of has no effect, and one that is kept alive too late is one
-            // that ends late.
+            // A session that no process knows has no effect, and a late keep-alive is equivalent to a session that
+            // ends late.
             Message::Begin { .. } | Message::KeepAlive { .. } | Message::First { .. } => false,
             Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::CampaignReply { .. } => {
                 false

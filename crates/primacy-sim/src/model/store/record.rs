@@ -11,7 +11,8 @@ use super::store_kind::{GuardianMachine, Machine, Mood, StoreKind};
 use crate::algorithm::{self, Algorithm as _};
 use crate::model::now::{NOW, ticks};
 
-/// The token for a first record: above all that a search can count up to, each time when the record is gone.
+/// The token of a first record, multiplied by one more than the number of deletions: above all tokens that a search
+/// reaches.
 const FIRST_TOKENS: u64 = 100;
 
 /// The record, and the number of writes.
@@ -54,7 +55,7 @@ impl StoreKind for Record {
             drift_max: Drift::from_ppm(bounds.drift_percent * 10_000),
             renew_interval: ticks(bounds.renew),
             request_timeout: ticks(bounds.request_timeout),
-            // It may look at any time; looking late is being late.
+            // The node may read at any time; a late read is equivalent to a late node.
             poll_interval: ticks(bounds.poll),
             seed,
         };

@@ -1,5 +1,4 @@
-//! The state of a store for an election, and the machines of that election: all that differs between the two
-//! elections over a store.
+//! The interface of a store and the machines that use it: everything in which the two elections over a store differ.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -10,46 +9,46 @@ use primacy_core::{FencingToken, Identity, Protocol};
 
 use super::bounds::StoreBounds;
 
-/// The state of a store. It is a value: all of the store at one moment.
+/// The complete state of a store, as a value.
 pub trait StoreKind: Clone + Debug + Eq + Hash {
     /// A message between a candidate and the store.
     type Message: Clone + Debug + Eq + Hash;
-    /// A candidate.
+    /// The machine of a candidate.
     type Machine: Machine<Message = Self::Message>;
     /// The machine of a guardian for its dead process.
     type Guardian: GuardianMachine<Message = Self::Message>;
 
-    /// The number of the machines' nanoseconds in a tick.
+    /// The number of machine nanoseconds in a tick.
     const TICK: u64;
 
-    /// The state at the beginning.
+    /// The initial state.
     fn new(bounds: &StoreBounds) -> Self;
 
-    /// Starts the machine of a process. No two have the same seed.
+    /// Starts the machine of a process. Each has its own seed.
     fn machine(me: Identity, seed: u64, bounds: &StoreBounds) -> Self::Machine;
 
     /// Starts the machine of the guardian of a dead process.
     fn guardian(dead: Identity, seed: u64, bounds: &StoreBounds) -> Self::Guardian;
 
-    /// Serves a request, and answers it. Returns `None` for a message that is no request.
+    /// Serves a request. Returns the answer, or `None` if the message is no request.
     fn serve(&mut self, request: &Self::Message, mood: Mood) -> Option<Self::Message>;
 
-    /// Deletes the state, as an operator by hand. Returns false if nothing has changed.
+    /// Deletes the state by hand, as an operator. Returns false if nothing has changed.
     fn delete(&mut self) -> bool;
 
-    /// Returns the changes that may happen without a request, each in words.
+    /// Returns the possible spontaneous changes, each with a description.
     fn by_itself(&self) -> Vec<(Self, String)>;
 
-    /// Moves its clock. Returns false if it has none.
+    /// Advances the store's clock. Returns false if it has none.
     fn tick(&mut self, by: u8) -> bool;
 
-    /// True if a search bounds the number of such requests.
+    /// True if the search bounds the number of requests of this kind.
     fn is_bounded(request: &Self::Message) -> bool;
 
-    /// True if it is more than a read, so that it matters also when no node waits for its answer.
+    /// True if the request is more than a read, so that it matters even if no node waits for its answer.
     fn is_write(request: &Self::Message) -> bool;
 
-    /// Returns whether it releases a leadership, and its token, if the request names it.
+    /// Returns `Some` if the request releases a leadership, with its token if the request names it.
     fn lets_go(request: &Self::Message) -> Option<Option<FencingToken>>;
 
     /// The number of a request or an answer.
@@ -59,31 +58,31 @@ pub trait StoreKind: Clone + Debug + Eq + Hash {
     fn text(message: &Self::Message) -> String;
 }
 
-/// A candidate.
+/// The machine of a candidate.
 pub trait Machine: Protocol<Durable = ()> + StateReduction + Clone + Debug + Eq + Hash {
     /// True if it leads.
     fn leads(&self) -> bool;
 
-    /// The numbers of the requests under way, of which there are at most two.
+    /// The numbers of the requests under way, at most two.
     fn under_way(&self) -> [Option<RequestId>; 2];
 
-    /// Gives them these numbers.
+    /// Replaces the numbers of the requests under way.
     fn renumber(&mut self, numbers: [RequestId; 2]);
 }
 
 /// The machine of a guardian for a dead process.
 pub trait GuardianMachine: Protocol<Durable = ()> + StateReduction + Clone + Debug + Eq + Hash {
-    /// Returns whether it succeeded, once it has ended.
+    /// Returns whether the release succeeded, once the machine has ended.
     fn ending(&self) -> Option<bool>;
 
     /// The number of the last request.
     fn last_request(&self) -> RequestId;
 
-    /// Gives it this number.
+    /// Replaces the number of the last request.
     fn renumber(&mut self, last: RequestId);
 }
 
-/// The response of the store to a request.
+/// The behaviour of the store for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     /// It serves the request, and answers.
