@@ -1,13 +1,13 @@
-//! The answers of a guarded table to attempted writes.
+//! The result of attempted writes to a guarded table.
 
-/// The answer of a table to a write.
+/// The result of an attempted write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// No guard refused it.
+    /// The guard did not refuse it.
     Admitted,
-    /// The guard refused it, for its token.
+    /// The guard refused it because of its token.
     Refused,
-    /// It failed for another reason, from which nothing follows about the guard.
+    /// It failed for another reason, which proves nothing about the guard.
     Failed {
         /// The database's error.
         why: String,

@@ -1,24 +1,23 @@
-//! Guards for keys of an etcd: the token is compared in the transaction that writes.
+//! Fences for keys in etcd: the transaction that writes compares the token.
 //!
-//! There are two, and it depends on where the election is held which one is right.
+//! There are two; the place of the election decides which one to use.
 //!
-//! - [`Leader`], for an election that is held **in the same etcd** (`etcd://`): each transaction compares that the key of the
-//!   leader still has the create revision that is the token. The key goes with the leader's session, the first in the queue
-//!   stays the first as long as its key is there, and no key ever has a create revision again. So the write is made if and
-//!   only if its leadership is not over, and a zombie is refused **always**: also before its successor has been here, and also
-//!   where there is no successor.
-//! - [`EtcdFence`], for an election that is held **anywhere else** (among peers, in another store, with `?recipe=lease`): a key
-//!   remembers the highest token that was shown, and each transaction compares and raises it. It refuses a zombie from the
-//!   moment on at which its successor has shown its token, like every fence that remembers.
+//! - [`Leader`], for an election **in the same etcd** (`etcd://`): each transaction compares that the leader's key still has
+//!   the create revision that is the token. The key goes with the leader's session, the first in the queue stays the first as
+//!   long as its key is there, and create revisions are never used again. So the write is made if and only if the leadership
+//!   is not over, and a zombie is **always** refused: also before its successor has written, and also without a successor.
+//! - [`EtcdFence`], for an election **elsewhere** (among peers, in another store, with `?recipe=lease`): a key holds the
+//!   highest token presented, and each transaction compares and raises it. Like every fence with a memory, it refuses a zombie
+//!   from the moment at which its successor has presented its token.
 //!
-//! `docs/fencing.md` has the transactions for `etcdctl` and for clients in other languages, and lists what gets around them.
+//! `docs/fencing.md` has the transactions for `etcdctl` and for clients in other languages, and lists their gaps.
 
 use primacy_core::fence::{FenceError, FencingToken};
 use primacy_stores::OpenError;
 use primacy_stores::etcd::api;
 pub use primacy_stores::etcd::{EtcdClient, RequestError};
 
-/// The digits of the highest token that there can be. All tokens are kept with as many, so that texts compare as numbers do.
+/// The digits of the highest possible token. All tokens are stored with as many digits, so that texts compare as numbers do.
 const DIGITS: usize = 20;
 
 /// One write to etcd.
@@ -31,14 +30,14 @@ pub enum Write {
         /// The value.
         value: Vec<u8>,
     },
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     Delete {
         /// The key.
         key: Vec<u8>,
     },
 }
 
-/// The reason why a guarded write was not made.
+/// The reason why a fenced write was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The leadership with this token is over. Nothing was written.
@@ -47,7 +46,7 @@ pub enum GuardError {
         /// The token.
         token: FencingToken,
     },
-    /// A later leader has been here. Nothing was written.
+    /// A later leader has presented a higher token. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
     /// There is no fence. Nothing was written.
@@ -56,18 +55,18 @@ pub enum GuardError {
         /// The key where it should be.
         key: String,
     },
-    /// The key does not hold a number of twenty digits. Nothing was written.
+    /// The key does not contain a number of twenty digits. Nothing was written.
     #[error("the fence under the key {key:?} is no token; put the highest one there, with twenty digits")]
     Damaged {
         /// The key of the fence.
         key: String,
     },
-    /// etcd did not do it, or gave no answer; only after [`RequestError::NoAnswer`] may it have been written.
+    /// etcd refused, or gave no answer; only after [`RequestError::NoAnswer`] may it have been written.
     #[error(transparent)]
     Etcd(#[from] RequestError),
 }
 
-/// The guard of one leadership of an election that is held in the same etcd.
+/// The fence of one leadership of an election that is held in the same etcd.
 #[derive(Clone, Debug)]
 pub struct Leader {
     client: EtcdClient,
@@ -76,17 +75,17 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Finds the leadership with this token, of the election `election` in the etcd of this URL: the one with which the
-    /// election is held, or one with another user.
+    /// Finds the leadership with this token, of the election `election` in the client's etcd. The client may be the one
+    /// that holds the election, or one with another user.
     ///
     /// # Errors
-    /// [`GuardError::Over`] if there is none, or none any more.
+    /// [`GuardError::Over`] if there is none, or no longer.
     pub async fn find(client: &EtcdClient, election: &str, token: FencingToken) -> Result<Self, GuardError> {
         let over = || GuardError::Over { token };
         let revision = i64::try_from(token.0).ok().filter(|revision| *revision > 0).ok_or_else(over)?;
         let queue = client.queue(election).into_bytes();
         let mut end = queue.clone();
-        // It is a slash, which can be counted up.
+        // The last byte is a slash, so it can be incremented.
         end.last_mut().map(|last| *last += 1).ok_or_else(over)?;
         let range = api::RangeRequest {
             key: queue,
@@ -100,17 +99,17 @@ impl Leader {
         Ok(Self { client: client.clone(), key: found.key, token })
     }
 
-    /// The key of this leadership. A client that sends its own transactions compares the create revision of this key with
-    /// [`create_revision`](Self::create_revision) in each of them.
+    /// The key of this leadership. In each transaction of its own, a client compares the create revision of this key with
+    /// [`create_revision`](Self::create_revision).
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The revision in which the key was created: equal to it for as long as this leadership is not over.
+    /// The create revision that the key has for as long as this leadership is not over.
     #[must_use]
     pub fn create_revision(&self) -> i64 {
-        // `find` has found it by that number.
+        // `find` has compared the same number as an `i64`.
         i64::try_from(self.token.0).unwrap_or(0)
     }
 
@@ -124,8 +123,8 @@ impl Leader {
         }
     }
 
-    /// Makes these writes in one transaction, if this leadership is not over: all of them, or none. No key may be written
-    /// twice. Returns the revision.
+    /// Makes these writes in one transaction if this leadership is not over: all of them, or none. A key must not be
+    /// written twice. Returns the revision.
     ///
     /// # Errors
     /// [`GuardError`].
@@ -141,7 +140,7 @@ impl Leader {
     }
 }
 
-/// A key that remembers the highest token of an election that is held elsewhere.
+/// A key with the highest token of an election that is held elsewhere.
 #[derive(Clone, Debug)]
 pub struct EtcdFence {
     client: EtcdClient,
@@ -149,14 +148,14 @@ pub struct EtcdFence {
 }
 
 impl EtcdFence {
-    /// The fence under this key.
+    /// Creates the handle of the fence under this key.
     #[must_use]
     pub fn new(client: &EtcdClient, key: &str) -> Self {
         Self { client: client.clone(), key: key.to_owned() }
     }
 
-    /// Puts the fence there, if it is not there yet. `highest` is 0 for an election that is new; where the fence has been lost,
-    /// it must be above all tokens that were given.
+    /// Creates the fence's key, if there is none. `highest` is 0 for a new election; if the key was lost, it must be above all
+    /// tokens that were assigned.
     ///
     /// # Errors
     /// [`GuardError::Etcd`].
@@ -173,7 +172,7 @@ impl EtcdFence {
         Ok(())
     }
 
-    /// The highest token that was shown.
+    /// The highest token that was presented.
     ///
     /// # Errors
     /// [`GuardError::NotInstalled`], [`GuardError::Damaged`] or [`GuardError::Etcd`].
@@ -181,15 +180,15 @@ impl EtcdFence {
         self.parse(&self.client.read(self.range()).await?.kvs)
     }
 
-    /// Makes these writes in one transaction, if no higher token has been shown, and remembers this one: all of it, or
-    /// nothing. A new leader does well to call this once with nothing to write: from then on its predecessor is refused.
-    /// Returns the revision.
+    /// Makes these writes in one transaction if no higher token was presented, and records this one: all of it, or
+    /// nothing. A new leader should first call this without writes: from then on its predecessor is refused. Returns the
+    /// revision.
     ///
     /// # Errors
     /// [`GuardError`].
     pub async fn write(&self, token: FencingToken, writes: Vec<Write>) -> Result<i64, GuardError> {
-        // "Less than the next one", because etcd has no "at most". No comparison of a value holds for a key that does not
-        // exist, so a fence that was lost admits no write.
+        // etcd has no "at most", so this compares with "less than the next token". No comparison of a value holds for a
+        // key that does not exist, so a lost fence admits no write.
         let not_higher = api::Compare {
             result: api::CompareResult::Less.into(),
             target: api::CompareTarget::Value.into(),
@@ -197,7 +196,7 @@ impl EtcdFence {
             target_union: Some(api::TargetUnion::Value(digits(u128::from(token.0) + 1))),
             range_end: Vec::new(),
         };
-        // What is not twenty digits is damaged, and would be less than any token.
+        // A value of another length is damaged, and could be less than any token.
         let intact = api::Compare {
             result: api::CompareResult::Greater.into(),
             target_union: Some(api::TargetUnion::Value(vec![b'0'; DIGITS - 1])),
@@ -240,7 +239,7 @@ impl EtcdFence {
     }
 }
 
-/// A client of the etcd of this URL, `etcd://…`, for the guards. It connects when it is used.
+/// Creates an etcd client from the URL `etcd://…`, for the fences. It connects when it is used.
 ///
 /// # Errors
 /// [`OpenError`], if the URL or the files that it names cannot be used.

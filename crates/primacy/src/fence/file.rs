@@ -1,13 +1,11 @@
-//! [`DurableFence`]: the highest token that was admitted, in a file.
+//! [`DurableFence`]: a file with the highest token that was admitted.
 //!
-//! The file holds two copies of the same few lines of text, each in a block of its own. A new token is written
-//! to the first copy and flushed, then to the second and flushed, and only then admitted. So after a power cut
-//! at any moment, one copy is whole; and where both are, the higher one counts. An equal token is admitted
-//! without writing, but only where both copies agree: a copy whose flush has failed looks well until the
-//! power cut.
+//! The file holds two copies of the same few lines of text, each in a block of its own. A new token is written to the
+//! first copy and flushed, then to the second and flushed, and only then admitted. So after a power cut at any moment,
+//! one copy is intact; if both are, the higher token counts. An equal token is admitted without writing, but only if
+//! both copies agree: a copy whose flush failed looks intact until the power cut.
 //!
-//! Many processes may share one file. Each takes a lock on it for as long as one admission lasts; a
-//! [`HeldFence`](super::HeldFence) keeps that lock.
+//! Processes may share a file. Each locks it for one admission; a [`HeldFence`](super::HeldFence) keeps the lock.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +18,7 @@ use primacy_stores::ownership::Sharing;
 
 use super::inherited_lock;
 
-/// The length of a copy: the largest unit that a disk may lose as a whole.
+/// The length of a copy: the largest unit that one failed write may destroy.
 const COPY_LENGTH: usize = 4096;
 
 /// The longest name of an election, in bytes.
@@ -44,17 +42,17 @@ pub const ELECTION_LENGTH_MAX: usize = 200;
 pub struct DurableFence {
     path: PathBuf,
     election: String,
-    /// The kernel's lock is one for all threads that share this file, so they need one of their own.
+    /// The kernel's lock is shared by all threads that use this file, so they also need a mutex.
     file: Mutex<File>,
 }
 
-/// The reason why a token was not admitted. Nothing may be written to the resource then.
+/// The reason why a token was not admitted. Nothing may be written to the resource.
 #[derive(Debug, thiserror::Error)]
 pub enum DurableFenceError {
-    /// A later leader has been here.
+    /// A later leader has presented a higher token.
     #[error(transparent)]
     Stale(#[from] FenceError),
-    /// The file could not be read or written. Whether it remembers the token is not known; try again.
+    /// The file could not be read or written. The token may have been recorded; try again.
     #[error("the fence {path} could not be {doing}: {error}", path = .path.display())]
     Io {
         /// The file.
@@ -64,7 +62,7 @@ pub enum DurableFenceError {
         /// The system's error.
         error: io::Error,
     },
-    /// The file is not a fence, or both copies in it are damaged. It was left as it is.
+    /// The file is no fence, or both copies in it are damaged. It was not changed.
     #[error(
         "{path} is not a whole fence of Primacy ({why}); it was left as it is. If it was one, make a new one with a \
          token that is above any that was given out", path = .path.display()
@@ -75,7 +73,7 @@ pub enum DurableFenceError {
         /// The defect.
         why: &'static str,
     },
-    /// The file is the fence of another election.
+    /// The file is the fence of another election. It was not changed.
     #[error("{path} is the fence of the election {found:?}; it was left as it is", path = .path.display())]
     OtherElection {
         /// The file.
@@ -91,13 +89,13 @@ pub enum DurableFenceError {
         /// The owner, and what to do.
         why: String,
     },
-    /// The path leads to another file than the opened one, or to none.
+    /// The path leads to another file than the open one, or to none.
     #[error("the fence {path} was removed or replaced while it was open; open it again", path = .path.display())]
     Replaced {
         /// The file.
         path: PathBuf,
     },
-    /// Another process holds the fence for as long as it runs.
+    /// Another process holds the fence.
     #[error(
         "the fence {path} is held by another process, a fence proxy or service or a command that runs under it: wait \
          for its end, or use another file", path = .path.display()
@@ -106,13 +104,13 @@ pub enum DurableFenceError {
         /// The file.
         path: PathBuf,
     },
-    /// The election's name cannot be written into the file.
+    /// The election's name is invalid.
     #[error("the name of an election has 1 to {ELECTION_LENGTH_MAX} bytes and no control characters")]
     Election,
 }
 
 impl DurableFenceError {
-    /// Counts it if it is a refusal.
+    /// Counts the error if it is a refusal.
     pub(super) fn count(&self) {
         if matches!(self, Self::Stale(_)) {
             super::count_refused();
@@ -121,8 +119,8 @@ impl DurableFenceError {
 }
 
 impl DurableFence {
-    /// Opens the fence of `election`. It is an error if there is none, for a fence that is lost and made anew
-    /// admits every zombie.
+    /// Opens the fence of `election`. Fails if there is no file, because a new fence in place of a lost one would admit
+    /// every zombie.
     ///
     /// # Errors
     /// [`DurableFenceError`]; the file was not changed.
@@ -132,8 +130,7 @@ impl DurableFence {
         Ok(fence)
     }
 
-    /// Opens the fence, and does not wait for its holder. Whether the file is a fence is known only after it was read under
-    /// the lock.
+    /// Opens the file without waiting for its holder. Whether it is a fence is only known after reading it under the lock.
     pub(super) fn open_unread(
         path: &Path,
         election: &str,
@@ -143,11 +140,12 @@ impl DurableFence {
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "opened", error };
         let untrusted = |why| DurableFenceError::Untrusted { path: path.to_owned(), why };
         sharing.check_links(path).map_err(untrusted)?;
-        // Asked before opening: to open a pipe would wait for its other end.
+        // Checked before opening: opening a pipe would wait for its other end.
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(DurableFenceError::NotAFence { path: path.to_owned(), why: "it is not a file" });
         }
-        // A link that another user has put there would lead to a file of ours, which then serves as another fence.
+        // Refuses a symbolic link of another user: it could lead to a file of ours, which would then serve as a second
+        // fence.
         let link = path.symlink_metadata().map_err(failed)?;
         sharing.check(path, &link).map_err(untrusted)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
@@ -155,7 +153,8 @@ impl DurableFence {
         sharing.check(path, &metadata).map_err(untrusted)?;
         let fence = Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) };
         let file = fence.file();
-        // Another file, which the path may name by mistake, keeps its rights. Whether it is refused is judged under the lock.
+        // Only the rights of a readable fence are tightened: the path may name another file by mistake. The file is judged
+        // later, under the lock.
         if fence.read(&file).is_ok() && sharing.tighten_open(&file).map_err(failed)? {
             tracing::warn!(
                 "the fence {} could be opened, and so kept locked, by other users; it is for its owner now",
@@ -166,10 +165,10 @@ impl DurableFence {
         Ok(fence)
     }
 
-    /// Makes a fence that has seen `highest` already. It is an error if there is a file.
+    /// Creates a fence with `highest` as the highest token. Fails if there is a file.
     ///
     /// # Errors
-    /// [`DurableFenceError::Io`]; there is no fence then, or a whole one.
+    /// [`DurableFenceError::Io`]; then there is no fence, or a complete one.
     pub fn create(path: &Path, election: &str, highest: FencingToken) -> Result<Self, DurableFenceError> {
         Self::make(path, election, highest, Sharing::default())?;
         Self::open(path, election)
@@ -185,17 +184,18 @@ impl DurableFence {
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "made", error };
         let copy = encode(election, highest);
         let unfinished = unfinished_path(path);
-        // Made whole under another name, so that there is never a part of it under its own.
+        // Written completely under another name, and then linked, so that there is never an incomplete file under
+        // `path`.
         let made = write_new(&unfinished, &[copy, copy].concat())
             .and_then(|()| sharing.give(&unfinished))
             .and_then(|()| std::fs::hard_link(&unfinished, path))
             .and_then(|()| sync_directory(path));
-        // The leftover is harmless.
+        // A leftover file is harmless.
         let _ = std::fs::remove_file(&unfinished);
         made.map_err(failed)
     }
 
-    /// Opens the fence of `election`, or makes an empty one if there is no file.
+    /// Opens the fence of `election`, or creates an empty one if there is no file.
     ///
     /// # Errors
     /// As for [`open`](Self::open) and [`create`](Self::create).
@@ -203,7 +203,7 @@ impl DurableFence {
         Self::open_or_create_shared(path, election, Sharing::default())
     }
 
-    /// The same, for the members of a group too.
+    /// As [`open_or_create`](Self::open_or_create), with the file shared with the members of a group.
     ///
     /// # Errors
     /// As for [`open_or_create`](Self::open_or_create).
@@ -218,7 +218,7 @@ impl DurableFence {
         Ok(fence)
     }
 
-    /// Makes a fence that has seen nothing yet, if there is no file.
+    /// Creates an empty fence, if there is no file.
     pub(super) fn make_unless_there(
         path: &Path,
         election: &str,
@@ -228,7 +228,7 @@ impl DurableFence {
             return Ok(());
         }
         match Self::make(path, election, FencingToken::default(), sharing) {
-            // Another process has made it at the same time.
+            // Another process has created it at the same time.
             Err(DurableFenceError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Ok(())
             }
@@ -236,10 +236,10 @@ impl DurableFence {
         }
     }
 
-    /// Admits `presented`, and returns when that would survive a power cut; or refuses it.
+    /// Admits `presented`, and returns when the admission would survive a power cut; or refuses it.
     ///
-    /// Between this and the write that it is for, another process may be admitted. Where the resource cannot
-    /// check the token itself, use [`admit_and`](Self::admit_and).
+    /// Between this and the caller's write, another process may admit a higher token. If the resource cannot check the
+    /// token itself, use [`admit_and`](Self::admit_and).
     ///
     /// # Errors
     /// [`DurableFenceError`]; the token was not admitted.
@@ -247,11 +247,11 @@ impl DurableFence {
         self.admit_and(presented, || ())
     }
 
-    /// Admits `presented` and does `act` before anybody else is admitted: the check and the write as one step,
-    /// among all who use this fence.
+    /// Admits `presented` and calls `act` before any other admission: for all users of this fence, the check and the
+    /// write are one step.
     ///
     /// # Errors
-    /// [`DurableFenceError`]; the token was not admitted, and `act` was not done.
+    /// [`DurableFenceError`]; the token was not admitted, and `act` was not called.
     pub fn admit_and<T>(
         &self,
         presented: FencingToken,
@@ -262,7 +262,7 @@ impl DurableFence {
         Ok(act())
     }
 
-    /// Admits `presented`, where the file is locked. The caller counts what is refused.
+    /// Admits `presented` in the locked file. The caller counts refusals.
     pub(super) fn admit_in(&self, file: &File, presented: FencingToken) -> Result<(), DurableFenceError> {
         let (highest, agree) = self.read(file)?;
         Fence::new(highest).admit(presented)?;
@@ -288,24 +288,24 @@ impl DurableFence {
         Ok(locked)
     }
 
-    /// Takes the lock, and waits until no child of an earlier holder has one.
+    /// Locks the file, and waits until no child of an earlier holder has a lock.
     pub(super) fn wait_for_locks(&self, file: &File) -> Result<(), DurableFenceError> {
         loop {
             match file.lock().and_then(|()| inherited_lock::none_left(file, true)) {
-                // A signal came while this thread waited.
+                // A signal interrupted the wait.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 locked => return locked.map_err(|error| self.failed("locked", error)),
             }
         }
     }
 
-    /// The file, for one thread at a time.
+    /// Locks the file among the threads of this process.
     pub(super) fn file(&self) -> MutexGuard<'_, File> {
-        // Nothing is left half done by a thread that panicked: the file is read anew each time.
+        // A poisoned mutex is harmless: the file is read again each time.
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that the path still leads to the file.
+    /// Checks that the path still leads to this file.
     pub(super) fn check_place(&self, file: &File) -> Result<(), DurableFenceError> {
         let ours = file.metadata().map_err(|error| self.failed("looked at", error))?;
         match self.path.metadata() {
@@ -342,7 +342,7 @@ impl DurableFence {
         let copy = encode(&self.election, token);
         for offset in [0, COPY_LENGTH as u64] {
             file.write_all_at(&copy, offset).map_err(|error| self.failed("written", error))?;
-            // The second copy is not touched before the first is safe.
+            // The second copy is not touched before the first is flushed.
             file.sync_data().map_err(|error| self.failed("flushed", error))?;
         }
         Ok(())
@@ -353,19 +353,19 @@ impl DurableFence {
     }
 }
 
-/// The file, for one admission.
+/// The file, locked for one admission.
 struct Locked<'a> {
     file: MutexGuard<'a, File>,
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Unlocking what is locked does not fail; and closing the file would unlock it too.
+        // Unlocking a locked file does not fail, and closing the file would unlock it too.
         let _ = self.file.unlock();
     }
 }
 
-/// One copy: lines that a person can read, the last one a checksum, and empty lines to its end.
+/// Encodes one copy: readable lines, a checksum as the last one, and empty lines to the end.
 fn encode(election: &str, token: FencingToken) -> [u8; COPY_LENGTH] {
     let text = format!("primacy fence 1\nelection {election}\ntoken {token}\n");
     let text = format!("{text}crc32 {:08x}\n", crc32fast::hash(text.as_bytes()));
@@ -376,14 +376,14 @@ fn encode(election: &str, token: FencingToken) -> [u8; COPY_LENGTH] {
     copy
 }
 
-/// The election and the token of a copy; `None` if it is damaged, or none of ours.
+/// The election and the token of a copy; `None` if it is damaged, or has another format.
 fn decode(copy: &[u8]) -> Option<(&str, FencingToken)> {
     let text = std::str::from_utf8(copy).ok()?;
     let mut lines = text.lines().skip(1);
     let election = lines.next()?.strip_prefix("election ")?;
     let token = FencingToken(lines.next()?.strip_prefix("token ")?.parse().ok()?);
     check_election(election).ok()?;
-    // A copy has exactly one way to be written, and the checksum is part of it.
+    // A copy has exactly one encoding, with the checksum.
     (encode(election, token) == copy).then_some((election, token))
 }
 
@@ -399,7 +399,7 @@ fn unfinished_path(path: &Path) -> PathBuf {
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // An unfinished file of an earlier process with the same number is worthless.
+    // An unfinished file of an earlier process with the same process id is worthless.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -409,7 +409,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a new name in a directory survive a power cut.
+/// Flushes a directory, so that a new name in it survives a power cut.
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
@@ -605,7 +605,7 @@ mod tests {
                     let mut rng = Rng::new(thread);
                     for _ in 0..30 {
                         let token = FencingToken(rng.up_to(100));
-                        // A stale token is refused, which is what this is about.
+                        // Some tokens are stale and refused, as intended.
                         let _ = fence.admit_and(token, || acts.lock().unwrap().push(token));
                     }
                 });

@@ -1,16 +1,16 @@
-//! [`Gate`]: admits requests that take time, so that no request with an old token is under way beside one with a new
-//! token.
+//! [`Gate`]: a fence for requests that take time. No request with an old token is in progress when one with a new token
+//! is admitted.
 //!
-//! A check on arrival is not enough where work begins after it: a request that was admitted with the token 7 may
-//! still be at work when 8 arrives, and write after it. So a gate admits the requests of one token at a time. When a
-//! higher token comes, three things happen in this order: the new token is on disk; all holders of an older one have
-//! ended; the new one is admitted. From the first moment on, lower tokens are refused.
+//! A check on arrival is not enough if work begins after it: a request admitted with token 7 may still be working when
+//! 8 arrives, and write later. So a gate admits the requests of one token at a time. When a higher token arrives, three
+//! steps follow in this order: the new token is written to disk; all requests of older tokens end; the requests of the
+//! new token are admitted. Lower tokens are refused from its arrival on.
 //!
-//! An old request that does not end must not keep the new leader out. After [`Limits::patience`] it is *revoked*: its
-//! holder is asked to drop its work. If it has not done so after [`Limits::grace`], the new request is turned away
-//! with [`AdmissionError::Busy`], and may come again.
+//! An old request that does not end must not keep the new leader out. After [`Limits::patience`] it is *revoked*: asked
+//! to drop its work. If it has not done so after [`Limits::grace`], the new request is refused with
+//! [`AdmissionError::Busy`], and may be repeated.
 //!
-//! The rule is implemented only here: the layer for `tower` services and the proxy of the command both use it.
+//! The `tower` layer and the command's fence proxy both use this gate.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,9 +26,9 @@ use crate::log_limit::LogLimit;
 /// The times for which a gate waits for older requests to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The time until requests of lower tokens are revoked.
+    /// The time after which requests of lower tokens are revoked.
     pub patience: Duration,
-    /// The time after that until a request of a higher token is turned away.
+    /// The time after that at which the request of the higher token is refused.
     pub grace: Duration,
 }
 
@@ -38,26 +38,26 @@ impl Default for Limits {
     }
 }
 
-/// Lets in the requests of one token at a time, and never a lower one after a higher one. Clones are the same gate.
+/// Admits the requests of one token at a time, and never a lower token after a higher one. Clones are the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Shared>);
 
-/// A request's right to be at work. The requests of higher tokens wait until this, and every clone of it, is dropped.
+/// The right of a request to work. Requests of higher tokens wait until this, and every clone of it, is dropped.
 ///
-/// To hand work on (to another task or thread), hand on a clone.
+/// Work in another task or thread needs a clone.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     token: FencingToken,
     revoked: watch::Receiver<bool>,
 }
 
-/// The reason why a request was not admitted. Nothing of it may be done.
+/// The reason why a request was not admitted. Its work must not be done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// A later leader has been here.
+    /// A later leader has presented a higher token.
     #[error(transparent)]
     Stale(#[from] FenceError),
-    /// The token is the highest one, but requests of an older one have not ended, though they were revoked.
+    /// The token is the highest one, but revoked requests of an older token have not ended.
     #[error(
         "requests of an older token have not ended yet; lower tokens than {presented} are refused; try again"
     )]
@@ -71,7 +71,7 @@ pub enum AdmissionError {
 }
 
 impl AdmissionError {
-    /// Makes, and counts, the refusal of a request for its token.
+    /// Creates and counts the refusal of a stale token.
     fn stale(presented: FencingToken, highest: FencingToken) -> Self {
         super::count_refused();
         Self::Stale(FenceError::Stale { presented, highest })
@@ -86,14 +86,14 @@ struct Shared {
     log: GateLog,
 }
 
-/// The lines of the log, of which each request of a higher token may be a cause.
+/// Limits for the log messages that every request of a higher token may cause.
 #[derive(Debug, Default)]
 struct GateLog {
     /// The token could not be written.
     unwritten: LogLimit,
     /// The requests of older tokens were revoked.
     revoked: LogLimit,
-    /// They have not ended then.
+    /// Revoked requests have not ended.
     unended: LogLimit,
 }
 
@@ -101,19 +101,19 @@ struct GateLog {
 struct State {
     /// The floor: lower tokens are refused.
     floor: FencingToken,
-    /// The highest token that is on disk for certain.
+    /// The highest token that is certainly on disk.
     durable: FencingToken,
-    /// True if the requests of `floor` are admitted: it is on disk, and no older ones are under way.
+    /// True if requests of `floor` are admitted: it is on disk, and no older requests are in progress.
     open: bool,
-    /// A task is making it so.
+    /// True if a task is running that opens the gate.
     raising: bool,
-    /// The tokens whose requests may be under way.
+    /// The tokens whose requests may be in progress.
     periods: Vec<Period>,
-    /// Requests of `floor` which wait until it is open.
+    /// The requests of `floor` that wait until the gate is open.
     waiting: Vec<oneshot::Sender<Result<Admitted, AdmissionError>>>,
 }
 
-/// The requests of one token. They have ended when the channel has no listener left.
+/// The requests of one token. They have ended when the channel has no receiver left.
 #[derive(Debug)]
 struct Period {
     token: FencingToken,
@@ -127,7 +127,7 @@ enum Found {
 }
 
 impl Gate {
-    /// A gate on this fence.
+    /// Creates a gate with this fence.
     ///
     /// # Errors
     /// [`DurableFenceError`] if the fence cannot be read.
@@ -145,14 +145,13 @@ impl Gate {
         Ok(Self(Arc::new(Shared { fence, limits, state: Mutex::new(state), log })))
     }
 
-    /// Lets a request in, or refuses it. For the token that is open, this is a comparison in memory; the first
-    /// request of a higher one waits for the disk and for the older requests. The disk is waited for on a thread of
-    /// its own.
+    /// Admits a request, or refuses it. For the current token this is a comparison in memory; the first request of a
+    /// higher token waits for the disk, on a thread of its own, and for the older requests.
     ///
-    /// May be cancelled: what was begun for a higher token is finished all the same, for the token has been seen.
+    /// The future may be dropped: the gate is raised to a higher token nevertheless, because the token has been seen.
     ///
     /// # Errors
-    /// [`AdmissionError`]; nothing of the request may be done.
+    /// [`AdmissionError`]; the work of the request must not be done.
     ///
     /// # Panics
     /// Outside a tokio runtime with time.
@@ -163,13 +162,13 @@ impl Gate {
                 if raise {
                     tokio::spawn(Arc::clone(&self.0).raise());
                 }
-                // Only a runtime that is shutting down drops the other end, and then this is not polled.
+                // The sender is only dropped when the runtime shuts down, and then this is not polled.
                 answer.await.unwrap_or(Err(AdmissionError::Busy { presented }))
             }
         }
     }
 
-    /// The highest token that was seen. Lower ones are refused.
+    /// The highest token seen. Lower tokens are refused.
     #[must_use]
     pub fn highest(&self) -> FencingToken {
         self.0.state().floor
@@ -183,11 +182,11 @@ impl Admitted {
         self.token
     }
 
-    /// Returns when a higher token has waited long enough, and this request is to be dropped; perhaps never. May be
-    /// cancelled.
+    /// Resolves when this request is revoked, because a request of a higher token has waited long enough; may never
+    /// resolve. Cancel safe.
     pub async fn revoked(&self) {
         if self.revoked.clone().wait_for(|revoked| *revoked).await.is_err() {
-            // The gate is gone, and with it the only source of a revocation.
+            // The gate is gone, so this request can no longer be revoked.
             std::future::pending().await
         }
     }
@@ -213,13 +212,13 @@ impl Shared {
             state.answer(|_| Err(AdmissionError::stale(overtaken, presented)));
         }
         let (sender, answer) = oneshot::channel();
-        // As many may wait as the service takes requests at a time.
+        // The number of waiting requests is only limited by the service.
         state.waiting.retain(|waiting| !waiting.is_closed());
         state.waiting.push(sender);
         Ok(Found::Waits { answer, raise: !std::mem::replace(&mut state.raising, true) })
     }
 
-    /// Opens the gate for the highest token that has come.
+    /// Opens the gate for the highest token seen.
     async fn raise(self: Arc<Self>) {
         loop {
             let target = self.state().floor;
@@ -229,7 +228,7 @@ impl Shared {
             };
             let mut state = self.state();
             if state.floor > target && !matches!(raised, Err(AdmissionError::Fence(_))) {
-                // A still higher one has come meanwhile, and the waiting ones are its own.
+                // A higher token has arrived meanwhile, and the waiting requests have that one.
                 continue;
             }
             state.raising = false;
@@ -255,7 +254,7 @@ impl Shared {
                 state.durable = target;
                 Ok(())
             }
-            // Only a token that a failed attempt has written can be higher.
+            // Only an earlier attempt that failed can have written a higher token.
             Err(DurableFenceError::Stale(FenceError::Stale { presented, highest })) => {
                 state.durable = highest;
                 if state.floor < highest {
@@ -268,14 +267,14 @@ impl Shared {
                 if let Some(held_back) = self.log.unwritten.due(LOG_PAUSE) {
                     tracing::error!(token = target.0, held_back, "{error}");
                 }
-                // Whether it is on disk is not known; the file is asked when the next request comes.
+                // The token may be on disk. The next request writes, or finds it there.
                 state.floor = state.durable;
                 Err(AdmissionError::Fence(Arc::new(error)))
             }
         }
     }
 
-    /// Returns when no request of a lower token is under way.
+    /// Returns when no request of a lower token is in progress; revokes them if they take too long.
     async fn end_older(&self, target: FencingToken) -> Result<(), AdmissionError> {
         let older: Vec<watch::Sender<bool>> = {
             let mut state = self.state();
@@ -323,7 +322,7 @@ impl Shared {
 }
 
 impl State {
-    /// Lets one more request of `floor` in.
+    /// Admits one more request of `floor`.
     fn admit(&mut self) -> Admitted {
         let token = self.floor;
         let known = self.periods.iter().position(|period| period.token == token);
@@ -335,7 +334,8 @@ impl State {
         Admitted { token, revoked: self.periods[at].revoked.subscribe() }
     }
 
-    /// Answers the waiting requests that have not gone away. One that goes now does no harm: its answer is dropped.
+    /// Answers the waiting requests whose callers still wait. If a caller leaves now, its answer is dropped, which is
+    /// harmless.
     fn answer(&mut self, mut answer: impl FnMut(&mut Self) -> Result<Admitted, AdmissionError>) {
         for waiting in std::mem::take(&mut self.waiting) {
             if !waiting.is_closed() {

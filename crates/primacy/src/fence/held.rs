@@ -1,8 +1,8 @@
-//! [`HeldFence`]: a durable fence that one process keeps for itself.
+//! [`HeldFence`]: a durable fence that one process keeps locked.
 //!
-//! A process that remembers the highest token in memory, or admits work that lasts longer than the admission, must be the only one that
-//! admits. So it keeps the lock that others take for one admission: they wait, or get an error. A child can be given a lock of its own, by
-//! a descriptor that it inherits.
+//! A process that remembers the highest token in memory, or admits work that outlasts the admission, must be the only one that admits. So
+//! it keeps the lock that other processes take for a single admission: they wait, or get an error. A child process can inherit a
+//! descriptor with a lock of its own.
 
 use std::fs::File;
 use std::io;
@@ -15,22 +15,22 @@ use primacy_stores::ownership::Sharing;
 use super::file::{DurableFence, DurableFenceError};
 use super::inherited_lock;
 
-/// A [`DurableFence`] that is locked until this value, and every descriptor that was
-/// [duplicated](Self::duplicate_lock) from it, is gone, or [released](Self::release_duplicate).
+/// A [`DurableFence`] that stays locked until this value is dropped, and every [duplicate](Self::duplicate_lock) of its
+/// descriptor is closed or [released](Self::release_duplicate).
 #[derive(Debug)]
 pub struct HeldFence(DurableFence);
 
 impl HeldFence {
-    /// Opens the fence of `election`, or makes an empty one if there is no file; then waits until no other process holds it, for as long as
-    /// that takes.
+    /// Opens the fence of `election`, or creates an empty one if there is no file; then waits without limit until no other process holds
+    /// it.
     ///
     /// # Errors
-    /// [`DurableFenceError`]; nothing is held then.
+    /// [`DurableFenceError`]; then the fence is not held.
     pub fn wait(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
         Self::wait_shared(path, election, Sharing::default())
     }
 
-    /// The same, for the members of a group too.
+    /// As [`wait`](Self::wait), with the file shared with the members of a group.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -41,15 +41,15 @@ impl HeldFence {
         Self::check(fence)
     }
 
-    /// Opens the fence of `election`, or makes an empty one if there is no file; does not wait.
+    /// Opens the fence of `election`, or creates an empty one if there is no file; does not wait.
     ///
     /// # Errors
-    /// [`DurableFenceError::InUse`] if another process holds it, even for one admission; and the others.
+    /// [`DurableFenceError::InUse`] if another process holds it, even for a single admission; and the others.
     pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
         Self::open_shared(path, election, Sharing::default())
     }
 
-    /// The same, for the members of a group too.
+    /// As [`open`](Self::open), with the file shared with the members of a group.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -76,8 +76,8 @@ impl HeldFence {
         Ok(held)
     }
 
-    /// Admits `presented`, and returns when that would survive a power cut; or refuses it. No other process admits anything between this
-    /// and the end of the hold.
+    /// Admits `presented`, and returns when the admission would survive a power cut; or refuses it. No other process admits anything
+    /// until this fence is released.
     ///
     /// # Errors
     /// [`DurableFenceError`]; the token was not admitted.
@@ -85,7 +85,7 @@ impl HeldFence {
         self.admit_uncounted(presented).inspect_err(DurableFenceError::count)
     }
 
-    /// The same for a gate, which counts the requests that it refuses.
+    /// As [`admit`](Self::admit), for a gate, which counts its refusals itself.
     pub(super) fn admit_uncounted(&self, presented: FencingToken) -> Result<(), DurableFenceError> {
         let file = self.0.file();
         self.0.check_place(&file)?;
@@ -102,19 +102,20 @@ impl HeldFence {
         Ok(self.0.read(&file)?.0)
     }
 
-    /// Opens another descriptor that keeps the fence held: for a child process, which is to keep it for as long as it runs. It can only be
-    /// read, and has a lock of its own (on Linux): a child can give that up, and this value still holds the fence.
+    /// Opens another descriptor that keeps the fence held, for a child process to keep as long as it runs. The descriptor is read-only,
+    /// and on Linux has a lock of its own: the child can release that, and this value still holds the fence.
     ///
     /// # Errors
-    /// [`DurableFenceError::Io`] where the system has no descriptor left, or a file system cannot tell the two locks apart.
+    /// [`DurableFenceError::Io`] if the system has no descriptor left, or if the file system cannot distinguish the two
+    /// locks.
     pub fn duplicate_lock(&self) -> Result<OwnedFd, DurableFenceError> {
         let file = self.0.file();
         let made = inherited_lock::make(&file);
         made.map(OwnedFd::from).map_err(|error| self.0.failed("held for a child process", error))
     }
 
-    /// Ends the lock of a [duplicate](Self::duplicate_lock), also for processes that the child has handed the descriptor to. For when the
-    /// child and its descendants are gone; this value holds the fence until it is dropped.
+    /// Releases the lock of a [duplicate](Self::duplicate_lock), also for processes to which the child passed the descriptor. Call it
+    /// when the child and its descendants are gone; this value holds the fence until it is dropped.
     ///
     /// # Errors
     /// [`DurableFenceError::Io`]

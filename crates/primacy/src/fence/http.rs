@@ -1,21 +1,22 @@
 //! Fencing for HTTP services: a layer for `tower` that refuses requests with a stale token.
 //!
-//! A leader shows its token in the header `Fencing-Token`, as a decimal number.
+//! A leader presents its token in the header `Fencing-Token`, as a decimal number.
 //!
 //! | the request has | answer |
 //! |---|---|
 //! | no token, more than one, or an invalid one | 400 |
-//! | a token below the highest one seen | 409, with both; nothing was done |
-//! | one that was overtaken while the request was under way, and did not end in time | 409; the effect is not known |
-//! | the highest one, while older requests do not end, or the disk fails | 503; nothing was done |
+//! | a token below the highest one seen | 409, with both numbers; nothing was done |
+//! | a token that became stale while the request was in progress, and the request did not end in time | 409; the effect
+//! is unknown |
+//! | the highest token, while older requests do not end, or the disk fails | 503; nothing was done |
 //!
-//! The body of a refusal is a JSON object with `error` and `message`, and `presented` and `highest` where a token is
-//! stale.
+//! The body of a refusal is a JSON object with `error` and `message`, and, for a stale token, `presented` and
+//! `highest`.
 //!
-//! A request counts as under way from its admission until the service's future has ended and every clone of its
-//! [`Admitted`], which it finds among its extensions, is dropped. A handler that spawns a task or a blocking call
-//! gives it a clone; so does one whose response body still does work. A client that reads slowly delays no other
-//! request.
+//! A request is in progress from its admission until the service's future has ended and every clone of its
+//! [`Admitted`], which is among the request's extensions, is dropped. A handler that spawns a task or a blocking call
+//! must pass it a clone; so must a handler whose response body still does work. A client that reads slowly delays no
+//! other request.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -67,25 +68,25 @@ use super::{DurableFenceError, HeldFence};
 
 pub use super::gate::Admitted;
 
-/// The header in which a leader shows its token, in decimal digits.
+/// The request header with the leader's token, in decimal digits.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
-/// The header of a refusal that names the highest token that was seen.
+/// The response header of a refusal with the highest token seen.
 pub const FENCING_TOKEN_HIGHEST: HeaderName = HeaderName::from_static("fencing-token-highest");
 
-/// The name of a refusal, as `error` in its body: among the extensions of the layer's own answers, for layers that count
-/// or log them.
+/// The kind of a refusal, as `error` in its body: among the extensions of the layer's own responses, for layers that
+/// count or log refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub &'static str);
 
 /// The requests that need no token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Without {
-    /// None: a request without a token is refused. A service may well write on a GET.
+    /// None: a request without a token is refused. This is the safe choice, because services may write on a GET.
     #[default]
     Refused,
-    /// Those with the methods GET, HEAD and OPTIONS. They are admitted at any time, and no leader waits for them. A
-    /// request that shows a token is checked like any other.
+    /// Requests with the methods GET, HEAD and OPTIONS. They are admitted at any time, and no leader waits for them. If
+    /// they present a token, it is checked.
     ReadsAdmitted,
 }
 
@@ -97,7 +98,8 @@ pub struct FenceLayer {
 }
 
 impl FenceLayer {
-    /// A layer on this fence, which refuses requests without a token. All services that it wraps share one gate.
+    /// Creates a layer with this fence, which refuses requests without a token. All services that it wraps share one
+    /// gate.
     ///
     /// # Errors
     /// [`DurableFenceError`] if the fence cannot be read.
@@ -105,7 +107,7 @@ impl FenceLayer {
         Ok(Self::on(Gate::new(fence, Limits::default())?))
     }
 
-    /// A layer on a gate that others may use as well.
+    /// Creates a layer with a gate that may be shared.
     #[must_use]
     pub fn on(gate: Gate) -> Self {
         Self { gate, without: Without::default() }
@@ -117,7 +119,7 @@ impl FenceLayer {
         Self { without, ..self }
     }
 
-    /// The gate, from which the highest token can be read.
+    /// The gate, which knows the highest token.
     #[must_use]
     pub fn gate(&self) -> &Gate {
         &self.gate
@@ -132,8 +134,8 @@ impl<S> Layer<S> for FenceLayer {
     }
 }
 
-/// A service behind a fence; see [`FenceLayer`]. The future of a call may be dropped at any time: the request has
-/// ended then, as far as the service's own future ends by being dropped.
+/// A service behind a fence; see [`FenceLayer`]. The future of a call may be dropped at any time; the request has ended
+/// then, if dropping the service's future ends its work.
 #[derive(Clone, Debug)]
 pub struct FenceService<S> {
     inner: S,
@@ -157,7 +159,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        // The instance that was polled until ready is used; a clone of it need not be ready.
+        // Only the instance that was polled is ready; a clone of it need not be.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         let gate = self.gate.clone();
@@ -179,14 +181,14 @@ where
             tokio::select! {
                 biased;
                 response = called => response,
-                // The service's future is dropped here.
+                // This branch drops the service's future.
                 () = admitted.revoked() => Ok(refuse_overtaken(token, gate.highest())),
             }
         })
     }
 }
 
-/// The token that a request shows.
+/// The token that a request presents.
 enum Presented {
     Token(FencingToken),
     Nothing,
@@ -205,7 +207,7 @@ fn presented(headers: &HeaderMap) -> Presented {
 
 fn parse(value: &HeaderValue) -> Option<FencingToken> {
     let text = value.to_str().ok()?;
-    // A sign is no digit, though numbers may have one.
+    // `parse` would accept a sign.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok().map(FencingToken) } else { None }
 }
@@ -241,7 +243,7 @@ fn refuse<R: From<String>>(refused: &AdmissionError, highest: FencingToken) -> R
             let message = "requests of an older token have not ended yet, and nothing was done; try again";
             retry_later(refusal(StatusCode::SERVICE_UNAVAILABLE, highest, "fence_busy", None, message))
         }
-        // The disk's error is in the log; an unauthenticated client need not know its paths.
+        // The log has the disk's error. The client may be unauthenticated, and does not get the path.
         AdmissionError::Fence(_) => {
             let message =
                 "the fence cannot be read or written, and nothing was done; its log says why. Try again";
@@ -255,7 +257,7 @@ fn retry_later<R>(mut response: Response<R>) -> Response<R> {
     response
 }
 
-/// The messages have no quotes and no control characters, so they are JSON as they are.
+/// The messages contain no quotes and no control characters, so they need no escaping in JSON.
 fn refusal<R: From<String>>(
     status: StatusCode,
     highest: FencingToken,

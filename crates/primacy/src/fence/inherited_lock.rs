@@ -1,19 +1,20 @@
-//! The lock on a fence that a child process inherits, beside the lock of the process that holds the fence.
+//! The lock on a fence that a child process inherits, in addition to the lock of the process that holds the fence.
 //!
-//! The holder has an `flock` on an open file of its own, which no child inherits. A child inherits another open file, which can only be
-//! read, with a lock of another kind (`F_OFD_SETLK`), for two of one kind would exclude each other. So a child, which may go on as another
-//! user, can neither write to the fence nor end the holder's lock; it can only give up its own. An admission needs both: it takes the
-//! `flock`, and waits until no inherited lock is left. None is made meanwhile, since only the holder of the `flock` makes them.
+//! The holder has an `flock` on an open file of its own, which no child inherits. A child inherits another open file, which is read-only
+//! and has a lock of another kind (`F_OFD_SETLK`), because two locks of one kind would exclude each other. So a child, which may run as
+//! another user, can neither write to the fence nor end the holder's lock; it can only release its own. An admission needs both: it takes
+//! the `flock`, and waits until no inherited lock is left. No inherited lock appears meanwhile, because only the holder of the `flock`
+//! creates them.
 
 use std::fs::File;
 use std::io;
 
-/// Opens the file of `held` once more, to be read only, with a lock of its own. The caller has the `flock` of `held`.
+/// Opens the file of `held` once more, read-only, with a lock of its own. The caller has the `flock` of `held`.
 #[cfg(target_os = "linux")]
 pub(super) fn make(held: &File) -> io::Result<File> {
     use std::os::fd::AsRawFd as _;
 
-    // By its descriptor: another file may have its name by now.
+    // Opened through the descriptor: the name may lead to another file by now.
     let file = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
     match set(&file, libc::F_OFD_SETLK, libc::F_RDLCK) {
         Err(rustix::io::Errno::AGAIN) => Err(io::Error::other(
@@ -23,25 +24,25 @@ pub(super) fn make(held: &File) -> io::Result<File> {
     }
 }
 
-/// Ends the lock of a file from [`make`], for all processes that share it.
+/// Releases the lock of a file from [`make`], for all processes that share it.
 #[cfg(target_os = "linux")]
 pub(super) fn release(inherited: &File) -> io::Result<()> {
     Ok(set(inherited, libc::F_OFD_SETLK, libc::F_UNLCK)?)
 }
 
-/// Waits until no process has an inherited lock, or fails with [`io::ErrorKind::WouldBlock`]. The caller has the `flock` of `file`, which is
-/// open for writing.
+/// Waits until no process has an inherited lock; if `waits` is false, fails with [`io::ErrorKind::WouldBlock`] instead. The caller has the
+/// `flock` of `file`, which is open for writing.
 #[cfg(target_os = "linux")]
 pub(super) fn none_left(file: &File, waits: bool) -> io::Result<()> {
     let command = if waits { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
     match set(file, command, libc::F_WRLCK) {
-        // Where the system has no such locks, none was inherited.
+        // If the system has no such locks, none was inherited.
         Err(rustix::io::Errno::INVAL) => Ok(()),
         locked => Ok(locked.and_then(|()| set(file, libc::F_OFD_SETLK, libc::F_UNLCK))?),
     }
 }
 
-/// Locks or unlocks the whole of a file, for all who share this open file.
+/// Locks or unlocks the whole file, for all processes that share this open file.
 #[cfg(target_os = "linux")]
 fn set(file: &File, command: libc::c_int, kind: libc::c_int) -> rustix::io::Result<()> {
     use std::os::fd::AsRawFd as _;
@@ -60,19 +61,19 @@ fn set(file: &File, command: libc::c_int, kind: libc::c_int) -> rustix::io::Resu
     Ok(())
 }
 
-/// Elsewhere a child inherits the open file of the holder, and with it its lock.
+/// On other systems a child inherits the holder's open file, and with it its lock.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn make(held: &File) -> io::Result<File> {
     held.try_clone()
 }
 
-/// It is the holder's lock, which ends with the holder and the descriptors.
+/// The lock is the holder's, and ends with the holder and the descriptors.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn release(_inherited: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// There is no lock of another kind to wait for.
+/// There are no locks of a second kind.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn none_left(_file: &File, _waits: bool) -> io::Result<()> {
     Ok(())

@@ -1,20 +1,20 @@
-//! A guard for one object of an object store: a write that carries its token in the object, and a condition.
+//! A fence for one object of an object store: each write has its token in the object's content, and a condition.
 //!
-//! An object store compares no tokens, but it compares versions. So a writer reads the object, refuses itself if a higher token is
-//! there, and replaces just the version that it has read. A write between the reading and the writing changes the version, and the
-//! store refuses the second one:
+//! An object store compares no tokens, but it compares versions. So a writer reads the object, stops if that has a higher token,
+//! and replaces exactly the version that it has read. Any write between the read and the write changes the version, and the store
+//! refuses the later write:
 //!
 //! ```text
 //! primacy-fenced 1 1763719200124 0123456789abcdef0123456789abcdef orders
 //! what the application keeps there
 //! ```
 //!
-//! The first line has the version of this format, the token, a number that is drawn for each write, and the election. The rest
-//! are the application's bytes, whatever they are. The token stands in the content and not in the object's metadata, because
-//! the ETag of S3 is a checksum of the content: a write that changes only the metadata leaves it as it was, and the condition of
-//! a stale writer would hold.
+//! The first line has the version of this format, the token, a random number drawn for each write, and the election. The rest
+//! are the application's bytes, whatever they are. The token is in the content and not in the object's metadata, because the
+//! ETag of S3 is a checksum of the content: a write that changes only the metadata would not change it, and the condition of a
+//! stale writer would hold.
 //!
-//! `docs/fencing.md` lists what gets around it.
+//! `docs/fencing.md` lists its gaps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use primacy_stores::{Document, OpenError, ReadError, SetError};
 
 /// The beginning of the first line.
 const MAGIC: &str = "primacy-fenced";
-/// The version of the format that is written, and the highest that is understood.
+/// The version of the format that is written, and the highest that is read.
 const FORMAT: u64 = 1;
 
-/// The number of times that a write is begun anew because another writer, whose token is not higher, was faster.
+/// The most attempts of a write against faster writers whose token is not higher.
 const ROUNDS_MAX: u32 = 32;
 
-/// One object, written by leaders only.
+/// One object, which only leaders write.
 #[derive(Clone)]
 pub struct FencedObject {
     document: Arc<dyn Document>,
@@ -51,10 +51,10 @@ pub struct Fenced {
 /// The reason why an object was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FencedObjectError {
-    /// A later leader has been here. Nothing was written.
+    /// A later leader has written a higher token. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
-    /// The object there was not written through a fence. It was left as it is.
+    /// The object was not written through a fence. It was not changed.
     #[error(
         "the object is not a fenced one ({why}); it was left as it is. Move it away, or name another one"
     )]
@@ -62,25 +62,25 @@ pub enum FencedObjectError {
         /// The defect.
         why: &'static str,
     },
-    /// The object belongs to another election. It was left as it is.
+    /// The object belongs to another election. It was not changed.
     #[error("the object belongs to the election {found:?}; it was left as it is")]
     OtherElection {
         /// The election that it belongs to.
         found: String,
     },
-    /// The name of the election cannot be written in the first line.
+    /// The name of the election does not fit into the first line.
     #[error("the name of an election has no line breaks, and is not empty")]
     Election,
-    /// Others were faster again and again, with a token that is not higher. Nothing was written.
+    /// Other writers, whose token was not higher, were faster each time. Nothing was written.
     #[error("others write this object under the same token all the time; let one of them do it")]
     Busy,
-    /// The store was not reached, or refuses. Nothing was written.
+    /// The store did not answer, or refused. Nothing was written.
     #[error("the object cannot be reached: {why}")]
     Unavailable {
         /// The error.
         why: String,
     },
-    /// It may have been written, or may yet be, as long as no other writer has written. Read it before relying on either.
+    /// The object may have been written, or may yet be, until another writer writes. Read it before relying on either.
     #[error("it is not known whether the object was written: {why}")]
     Unknown {
         /// The error.
@@ -98,18 +98,18 @@ impl fmt::Debug for FencedObject {
 }
 
 impl FencedObject {
-    /// The object `key` of `store` (parts with `/` between them), for leaders of `election`. Makes no request; before the first
-    /// write it tests, with an object `primacy.probe` beside this one, whether the store honours conditions. The store must send
-    /// each write once, as [`ObjectRegister::open`](primacy_stores::object::ObjectRegister::open) says.
+    /// Creates a fence for the object `key` of `store` (parts separated by `/`) and the leaders of `election`. Makes no request.
+    /// Before the first write it tests, with an object `primacy.probe` beside this one, whether the store honours conditions.
+    /// The store must send each write only once, see [`ObjectRegister::open`](primacy_stores::object::ObjectRegister::open).
     ///
     /// # Errors
-    /// [`OpenError`] for a key or a name that cannot be one.
+    /// [`OpenError`] for an invalid key or election.
     pub fn new(store: Arc<dyn ObjectStore>, key: &str, election: &str) -> Result<Self, OpenError> {
         Self::over(Arc::new(ObjectDocument::new(store, key)?), election)
             .map_err(|error| OpenError::Election { why: error.to_string() })
     }
 
-    /// The same over any document.
+    /// As [`new`](Self::new), for any document.
     ///
     /// # Errors
     /// [`FencedObjectError::Election`].
@@ -128,7 +128,7 @@ impl FencedObject {
         Ok(self.find().await?.map(|(fenced, _)| fenced))
     }
 
-    /// Writes `bytes` if no token above `token` has been here.
+    /// Writes `bytes`, unless a higher token than `token` was written.
     ///
     /// # Errors
     /// [`FencedObjectError`].
@@ -136,8 +136,8 @@ impl FencedObject {
         self.update(token, |_| bytes.to_vec()).await
     }
 
-    /// Refuses lower tokens from now on, and leaves the bytes as they are; an object that is not there is made, empty. A new
-    /// leader does well to begin with it.
+    /// Makes the fence refuse lower tokens from now on, and leaves the bytes as they are; creates an empty object if there
+    /// is none. A new leader should begin with this.
     ///
     /// # Errors
     /// [`FencedObjectError`].
@@ -145,8 +145,8 @@ impl FencedObject {
         self.update(token, |found| found.map(<[u8]>::to_vec).unwrap_or_default()).await
     }
 
-    /// Replaces the bytes by the result of `change` (which is given `None` where there is no object), if no token above `token`
-    /// has been here. `change` is called again when another writer was faster.
+    /// Replaces the bytes by the result of `change` (which gets `None` if there is no object), unless a higher token than
+    /// `token` was written. `change` is called again if another writer was faster.
     ///
     /// # Errors
     /// [`FencedObjectError`].
@@ -165,7 +165,7 @@ impl FencedObject {
             let expect = found.as_ref().map(|(_, version)| version);
             match self.document.compare_and_set(expect, &text).await {
                 Ok(_) => return Ok(()),
-                // The next reading tells which writer was faster.
+                // The next read shows which writer was faster.
                 Err(SetError::Conflict) => {}
                 Err(SetError::Unavailable { why }) => return Err(FencedObjectError::Unavailable { why }),
                 Err(SetError::Unknown { why }) => return Err(FencedObjectError::Unknown { why }),
@@ -256,7 +256,7 @@ mod tests {
         let late = old
             .update(FencingToken(7), |_| {
                 asked += 1;
-                // The new leader writes the same bytes at this very moment.
+                // The new leader writes the same bytes at the same time.
                 let new = new.clone();
                 std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

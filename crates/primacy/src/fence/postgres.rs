@@ -1,8 +1,8 @@
-//! A guard for tables of a PostgreSQL database: a write without a token, or with a stale one, fails inside the database
-//! itself, from any program and in any language.
+//! A fence for tables of a PostgreSQL database: the database itself refuses a write without a token, or with a stale
+//! one, from any program and in any language.
 //!
-//! [`install`] puts it there; [`script`] is the same as SQL, for review. From then on, a transaction that writes to a guarded table must
-//! show its token:
+//! [`install`] installs the guard; [`script`] returns the same as SQL, for review. From then on, a transaction that writes to a guarded
+//! table must present its token:
 //!
 //! ```sql
 //! BEGIN;
@@ -11,18 +11,19 @@
 //! COMMIT;
 //! ```
 //!
-//! Why it holds:
+//! Why this is safe:
 //!
-//! - Each statement that writes to a guarded table runs the guard first. It compares the token with the highest one that
-//!   was shown to this database, and raises that.
-//! - Transactions of one token share a lock until they end. One with a higher token needs it alone: it waits for those
-//!   under way, and keeps lower ones waiting until it has committed, which refuses them, or has not.
-//! - That lock is on rows which only the owner of the fence may lock. No other role can keep a leader out by it.
-//! - Nothing that a client can set is believed: what was checked before is checked again.
-//! - The guard runs with the rights of its owner, and each name in it names its schema: no object of a writer is taken for one
-//!   of the system's.
+//! - Each statement that writes to a guarded table runs the guard first. The guard compares the token with the highest
+//!   one that was presented to this database, and raises that.
+//! - Transactions of one token share a lock until they end. A transaction with a higher token needs the lock
+//!   exclusively: it waits for those in progress, and keeps lower tokens waiting until it commits, and they are
+//!   refused, or rolls back.
+//! - Only the owner of the fence may lock the rows of that lock. No other role can keep a leader out by it.
+//! - No setting of a client is trusted: a token that was checked before is checked again.
+//! - The guard runs with the rights of its owner, and qualifies each name with its schema: an object of a writer never
+//!   replaces one of the system's.
 //!
-//! `docs/fencing.md` lists what gets around it.
+//! `docs/fencing.md` lists its gaps.
 
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;
@@ -32,7 +33,7 @@ use primacy_stores::postgres::{
 
 use super::Answer;
 
-/// The schema that the fence is put into unless another one is named.
+/// The default schema of the fence.
 pub const SCHEMA: &str = "public";
 
 /// The SQLSTATE of a write without a token.
@@ -41,14 +42,14 @@ const NO_TOKEN: &str = "PRM01";
 /// The SQLSTATE of a write with a stale token.
 const STALE: &str = "PRM02";
 
-/// The version of the fence that [`install`] makes. A fence of version 1 lets every role that may write to a guarded table act
-/// with the rights of the fence's owner, and one of version 2 may let the owner of its schema do so. One of version 3 takes a setting of 19 digits for none. Install again.
+/// The version of the fence that [`install`] creates. Earlier versions are unsafe or wrong, so install again. Version 1 lets every role
+/// that may write to a guarded table act with the rights of the fence's owner; version 2 may let the owner of its schema do so; version 3
+/// takes a setting of 19 digits for none.
 pub const VERSION: u32 = 4;
 
-/// The parts of the fence in the schema that the variable `schema` names: the shown name of each, its kind and its owner. What PostgreSQL
-/// may
-/// run for the tables belongs to them, and so does the right to make functions there: PostgreSQL calls another `primacy_token` where its
-/// parameters fit a call better.
+/// The parts of the fence in the schema that the variable `schema` names: the shown name of each, its kind and its owner. Among them are
+/// the parts that PostgreSQL may run for the tables, and the right to create functions in the schema: PostgreSQL prefers another
+/// `primacy_token` if its parameters fit a call better.
 const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown, 'schema' AS kind, nspowner AS owner
             FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
         UNION ALL SELECT part.shown, part.kind, part.owner FROM :reached AS part
@@ -59,11 +60,11 @@ const PARTS: &str = "SELECT pg_catalog.format('the schema %I', nspname) AS shown
             FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS granted WHERE granted.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
             AND pg_namespace.oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid";
 
-/// The relations that have the names of its tables.
+/// The tables of the fence.
 const TABLES: &str = "ARRAY(SELECT oid FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
             AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid)";
 
-/// The role that such a part belongs to.
+/// The role that owns such a part.
 const ROLE: &str = "CASE WHEN made.owner OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(made.owner) END";
 
 /// The condition that such a part belongs to the role `acts_as`, with whose rights the fence acts, or to a superuser. No other role may be
@@ -77,8 +78,8 @@ const OWNED: &str = "EXISTS (SELECT FROM pg_catalog.pg_roles WHERE (rolsuper OR 
 const FUNCTIONS: [&str; 5] =
     ["primacy_admit", "primacy_fence_keeps", "primacy_fence_raised", "primacy_guard", "primacy_token"];
 
-/// Statements of PL/pgSQL that run the statement `locking`, which locks the table `guarded` as a trigger on it needs, or report the holder
-/// of that lock.
+/// PL/pgSQL statements that run the statement `locking`, which locks the table `guarded` as a trigger on it needs; if that fails, they
+/// report the holder of the lock.
 const LOCKING: &str = "BEGIN
                 EXECUTE locking;
             EXCEPTION WHEN lock_not_available THEN
@@ -91,34 +92,34 @@ const LOCKING: &str = "BEGIN
 /// The tables to guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The election whose tokens count.
+    /// The election whose tokens are compared.
     pub election: String,
     /// The tables, as they would be written in a statement: `ledger`, `app.ledger`, `"Ledger"`.
     pub tables: Vec<String>,
-    /// The schema in which the fence is kept; [`SCHEMA`] as a rule.
+    /// The schema of the fence, usually [`SCHEMA`].
     pub schema: String,
-    /// Roles that may show a token before they write.
+    /// Roles that may present a token before they write.
     pub writers: Vec<String>,
 }
 
-/// Guards the tables, in one transaction, over a connection that the URL `postgres://…` names. Installed parts stay, and a fence of an
-/// earlier version is replaced: it may be called at every start. The role must own the tables: the triggers are to fire whatever a session
-/// asks for, and only an owner may set that.
+/// Guards the tables, in one transaction, over a connection to the URL `postgres://…`. Installed parts stay, and a fence of an earlier
+/// version is replaced: it may be called at every start. The role must own the tables, because the triggers must fire whatever a session's
+/// settings are, and only an owner may set that.
 ///
 /// The functions of the fence run with the rights of this role. So `install` refuses a schema, table or function of the fence that belongs
-/// to another role than this one or a superuser. A schema that is not there is made, and only the writers and the owner may use it.
+/// to another role, except a superuser. If the schema does not exist, it is created, and only the writers and the owner may use it.
 ///
-/// A table gets its guard under a lock, for which it waits two seconds and no longer, since all later writes wait behind it; it tries so
-/// some times. Where nothing has to be changed, no such lock is asked for.
+/// Creating a table's guard needs a lock, and all later writes wait behind it. So each attempt waits at most two seconds for it, and
+/// there are a few attempts. If nothing has to change, the lock is not requested.
 ///
 /// # Errors
-/// [`OpenError`]; nothing was changed then, unless the connection broke at the end. [`OpenError::Unavailable`] also where a table stays
-/// locked: it names the holder of the lock.
+/// [`OpenError`]; then nothing was changed, unless the connection broke at the end. [`OpenError::Unavailable`] also if a table stays
+/// locked: the error names the holder of the lock.
 pub async fn install(url: &str, guard: &Guard) -> Result<(), OpenError> {
     primacy_stores::postgres::run(url, &script(guard)).await
 }
 
-/// The statements that [`install`] runs, a transaction of its own.
+/// The statements that [`install`] runs, as one transaction.
 #[must_use]
 pub fn script(guard: &Guard) -> String {
     let election = quoted(&guard.election, '\'');
@@ -139,7 +140,7 @@ pub fn script(guard: &Guard) -> String {
     script
 }
 
-/// Puts what each part of a script needs in the places of its names, and `more`.
+/// Replaces the placeholders that every part of a script has, and those in `more`.
 fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
     let text = &tagged(text, &[schema]);
     let schema = quoted(schema, '"');
@@ -173,8 +174,8 @@ fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
     filled(text, &[&common, more].concat())
 }
 
-/// The functions of a fence in `schema`, as the catalog shows them: for each its name, whether it runs with its owner's rights, its
-/// settings and its text.
+/// The functions of a fence in `schema`, in the form that the catalog has: for each its name, whether it runs with its owner's
+/// rights, its settings and its text.
 fn definition(schema: &str) -> String {
     let (script, tag) = (filled_for(schema, include_str!("postgres/fence.sql"), &[]), tag(&[schema]));
     let prefix = format!("CREATE OR REPLACE FUNCTION {}.", quoted(schema, '"'));
@@ -192,16 +193,16 @@ fn definition(schema: &str) -> String {
     functions.join("\n")
 }
 
-/// The state of a fence whose guard a table has.
+/// The state of the fence that guards a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FenceState {
-    /// It is as this version of Primacy makes it.
+    /// It is equal to a fence that this version of Primacy installs.
     Current,
-    /// It is of another version, earlier than [`VERSION`] as a rule.
+    /// It has another version, usually one before [`VERSION`].
     Version(u32),
-    /// It has the version that it should have, and its functions are others.
+    /// It has the right version, and its functions were changed.
     Altered,
-    /// A part of it belongs to a role that this one need not trust.
+    /// A part of it belongs to a role that this one has no reason to trust.
     Foreign {
         /// The part, and the role.
         why: String,
@@ -226,33 +227,33 @@ impl FenceState {
     }
 }
 
-/// The outcome of writes to a table that a guard refuses. None of them was kept.
+/// The outcome of test writes to a table. None of them is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The election whose tokens the guard compares; `None` where the table has no guard.
+    /// The election whose tokens the guard compares; `None` if the table has no guard.
     pub election: Option<String>,
-    /// The highest token that was shown there, where that may be seen.
+    /// The highest token that was presented, if this role may see it.
     pub highest: Option<FencingToken>,
-    /// The state of the fence; `None` where the table has no guard.
+    /// The state of the fence; `None` if the table has no guard.
     pub fence: Option<FenceState>,
-    /// Tables that have rows in common with this one, partitions and tables that inherit or are inherited from, by whose names this fence
-    /// does not guard them.
+    /// Tables that share rows with this one (partitions, and tables that inherit or are inherited from) and are not guarded by this fence
+    /// under their own names.
     pub unguarded: Vec<String>,
-    /// Schemas, of the table and its fence, each with roles that may use it and not write to the table: a lock which such a role waits
-    /// for stops writes. Empty if there are none.
+    /// Schemas of the table and its fence, each with the roles that may use it and may not write to the table: if such a role waits
+    /// for a lock, writes stop. Empty if there are none.
     pub others: String,
-    /// The answer to a write without a token.
+    /// The result of a write without a token.
     pub without: Answer,
-    /// The answer to a write with a token below the highest one; `None` where the table has no guard.
+    /// The result of a write with a token below the highest one; `None` if the table has no guard.
     pub stale: Option<Answer>,
 }
 
-/// Tries writes that a guard refuses, in a transaction that is rolled back, and with statements that affect no row. `table` is written as
-/// in a statement. The role must have the right to delete or update there. Nothing is tried on a table that runs code of a role which this
-/// one need not trust: it would run with this role's rights.
+/// Tries writes that a guard refuses, in a transaction that is rolled back, with statements that affect no row. `table` is written as in a
+/// statement. The role must have the right to delete or update there. Nothing is tried on a table that runs code of an untrusted role: it
+/// would run with this role's rights.
 ///
 /// # Errors
-/// [`OpenError`], also where there is no such table.
+/// [`OpenError`], also if there is no such table.
 pub async fn attempt(url: &str, table: &str) -> Result<Attempt, OpenError> {
     let text = tagged(include_str!("postgres/attempt.sql"), &[table]);
     let script = filled_for(SCHEMA, &text, &[(":table", &quoted(table, '\''))]);
@@ -296,7 +297,7 @@ fn answer(text: &str) -> Answer {
     }
 }
 
-/// The text with dollar quotes that none of the values contains: the text between two of these must not contain a third one.
+/// Makes the dollar quotes of a text unique, so that none of the values contains them and ends the quoted text early.
 fn tagged(text: &str, values: &[&str]) -> String {
     text.replace("$primacy$", &tag(values))
 }
@@ -309,8 +310,8 @@ fn tag(values: &[&str]) -> String {
     tag
 }
 
-/// Puts values in the places of their names, and looks at no value a second time. Of two names with one beginning, the longer
-/// one comes first.
+/// Replaces placeholders by values; the values themselves are not searched. If one name is a prefix of another, the longer
+/// one must come first in `values`.
 fn filled(text: &str, values: &[(&str, &str)]) -> String {
     let (mut filled, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(':') {
@@ -330,8 +331,8 @@ fn filled(text: &str, values: &[(&str, &str)]) -> String {
     filled + rest
 }
 
-/// The statement with which a transaction shows its token: to be sent before the first write, and by a new leader before
-/// anything else.
+/// The statement with which a transaction presents its token: to be sent before the first write, and by a new leader
+/// before anything else.
 #[must_use]
 pub fn show(election: &str, token: FencingToken) -> String {
     format!("SELECT primacy_token({}, {token})", quoted(election, '\''))
@@ -339,7 +340,8 @@ pub fn show(election: &str, token: FencingToken) -> String {
 
 fn quoted(text: &str, quote: char) -> String {
     let doubled = format!("{quote}{}{quote}", text.replace(quote, &format!("{quote}{quote}")));
-    // A backslash is an ordinary letter in every string that is written so, whatever `standard_conforming_strings` says.
+    // In an `E` string with doubled backslashes, a backslash is an ordinary letter, whatever
+    // `standard_conforming_strings` is.
     if quote == '\'' && text.contains('\\') { format!("E{}", doubled.replace('\\', "\\\\")) } else { doubled }
 }
 
