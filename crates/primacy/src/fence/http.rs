@@ -6,8 +6,7 @@
 //! |---|---|
 //! | no token, more than one, or an invalid one | 400 |
 //! | a token below the highest one seen | 409, with both numbers; nothing was done |
-//! | a token that became stale while the request was in progress, and the request did not end in time | 409; the effect
-//! is unknown |
+//! | a token that became stale during the request, which did not end in time | 409; the effect is unknown |
 //! | the highest token, while older requests do not end, or the disk fails | 503; nothing was done |
 //!
 //! The body of a refusal is a JSON object with `error` and `message`, and, for a stale token, `presented` and

@@ -12,8 +12,7 @@
 //! | `postgres` (feature `postgres`) | tables of a PostgreSQL database | in the database, which checks every writer itself |
 //! | `object` (feature `object`) | an object of an object store | in the object |
 //! | the crate `primacy-kube` | objects of Kubernetes | in an annotation of each object |
-//! | the crate `primacy-fence-redis` | writes to a Redis server that go through the fence | under a key of that server
-//! |
+//! | the crate `primacy-fence-redis` | writes to a Redis server that go through the fence | under a key of that server |
 //! | the crate `primacy-fence-sqlite` | tables of an SQLite database | in the database, which checks every writer itself |
 //! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
 //! | the crate `primacy-fence-zookeeper` | znodes in ZooKeeper | in a znode, in the transaction that writes |
