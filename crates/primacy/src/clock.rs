@@ -1,10 +1,9 @@
-//! The clock that leases are counted on.
+//! The clock of leases.
 //!
-//! It counts while the machine is suspended: a laptop that sleeps through its lease must find, on waking,
-//! that the lease is over. The standard library's `Instant` stops during a suspend on Linux, so it cannot be
-//! used. The clock is read through libc (and there through the vDSO, without a system call), so that a faked
-//! clock is seen in tests. Instants of one machine can be compared between its processes, because the origin
-//! is its boot.
+//! It counts while the machine is suspended: a laptop that sleeps through its lease must find, on waking, that the
+//! lease is over. The standard library's `Instant` stops during a suspend on Linux, so it cannot be used. The clock is
+//! read through libc (and there through the vDSO, without a system call), so that tests can fake it. Processes of one
+//! machine can compare their instants, because the origin is its boot.
 
 use primacy_core::Instant;
 use rustix::time::ClockId;
@@ -13,23 +12,23 @@ use rustix::time::ClockId;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
 
-/// Elsewhere the monotonic clock; on Apple's systems it, too, goes on during a suspend.
+/// On other systems the monotonic clock; on Apple's it, too, goes on during a suspend.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// The time now, on the clock that leases are counted on. Costs tens of nanoseconds.
+/// The time now on the clock of leases. Costs tens of nanoseconds.
 #[must_use]
 pub fn now() -> Instant {
     Instant::from_nanos(nanos(CLOCK))
 }
 
-/// Milliseconds since 1970 by the wall clock, which people and other programs may set forwards and back.
+/// Milliseconds since 1970 by the wall clock, which can be set forwards and back.
 ///
-/// Nothing is ever counted on it. It serves as the first token of an election in a store that has lost or
-/// never had its record, so that a new beginning is above the old one.
+/// No duration is ever measured with it. It serves as the first token of an election whose store has lost or never had
+/// its record, so that the new tokens are above the old ones.
 #[must_use]
 pub fn wall_millis() -> u64 {
     nanos(ClockId::Realtime) / NANOS_PER_MILLI
@@ -37,7 +36,7 @@ pub fn wall_millis() -> u64 {
 
 fn nanos(clock: ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
-    // A clock before its own origin (a wall clock before 1970) counts as being at it.
+    // A time before the clock's origin (a wall clock before 1970) counts as the origin.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let part = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(part)
@@ -59,8 +58,8 @@ mod tests {
 
     #[test]
     fn setting_the_wall_clock_moves_no_lease() {
-        // A clock that counts from the boot of this machine is decades behind one that counts from 1970, and no setting
-        // of the latter moves it.
+        // A clock that counts from the boot of this machine is decades behind one that counts from 1970, however the
+        // wall clock is set.
         let wall = wall_millis() / 2;
         assert!(now() < Instant::from_nanos(wall * NANOS_PER_MILLI), "{:?}", now());
     }

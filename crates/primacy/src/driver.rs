@@ -1,7 +1,7 @@
-//! The driver: the one loop that hands a machine its inputs and performs its effects, in order.
+//! The driver: the loop that passes inputs to a machine and performs its effects, in order.
 //!
-//! It runs on an operating system thread of its own, with a runtime of its own. However busy or blocked the
-//! application's runtime is, heartbeats and renewals go on, and so does the end of a leadership.
+//! It runs on a thread of its own, with a runtime of its own. However busy or blocked the application's runtime is,
+//! heartbeats and renewals go on, and so does the end of a leadership.
 
 mod admin;
 pub(crate) mod announce;
@@ -31,69 +31,70 @@ use crate::progress::Promises;
 use crate::stats::Stats;
 use crate::status::View;
 
-/// The number of inputs taken in a row before the machine's deadline and requests have their turn again.
+/// The number of inputs handled in a row before the driver checks the machine's deadline and the requests again.
 const READY_MAX: usize = 512;
 
-/// The surroundings in which a machine's effects take place.
+/// Performs the effects of a machine, and delivers its inputs.
 pub(crate) trait EffectHandler<P: Protocol> {
-    /// Returns only when the state would survive a power cut. An error ends this node's part in the election.
+    /// Returns only when the state would survive a power cut. An error halts this node.
     fn persist(&mut self, durable: P::Durable) -> Result<(), Halt>;
     /// Sends without waiting. A message may be lost.
     fn send(&mut self, to: Endpoint, message: P::Message);
-    /// The next thing that comes from outside.
+    /// Waits for the next input.
     fn arrival(&mut self) -> impl Future<Output = Result<Input<P::Message>, Halt>>;
-    /// The next thing that has come already, for machines that do with one write what several inputs want.
+    /// Returns the next input that has arrived already, for machines that persist the results of several inputs with
+    /// one write.
     fn ready(&mut self) -> Result<Option<Input<P::Message>>, Halt> {
         Ok(None)
     }
 }
 
-/// An effect handler that an operator can ask.
+/// An effect handler that also serves an operator's requests.
 pub(crate) trait AdminView<P: Protocol>: EffectHandler<P> {
     /// Called when all effects of an input are finished; `led` is true if this process has ever known a leader.
     ///
     /// # Errors
-    /// The reason why the node cannot go on.
+    /// The reason why the node must halt.
     fn after(&mut self, _machine: &P, _led: bool) -> Result<(), Halt> {
         Ok(())
     }
-    /// The state of the others, for people.
+    /// This node's knowledge of the others.
     fn view(&self, machine: &P) -> View;
-    /// Takes a node back that has lost its disk.
+    /// Readmits a node that has lost its disk.
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AdminError>;
 }
 
-/// The driver's queries to a machine beyond its contract.
+/// The driver's queries to a machine in addition to [`Protocol`].
 pub(crate) trait Quiescent {
-    /// True if nothing is under way that could make this node the leader after it has withdrawn.
+    /// True if nothing is in progress that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
-    /// The cluster that this node belongs to, where the election has one.
+    /// The cluster to which this node belongs; `None` if the election has no clusters.
     fn cluster(&self) -> Option<&Arc<membership::View>> {
         None
     }
-    /// The trigger of this node's campaign, where the election knows it.
+    /// The trigger of this node's campaign; `None` if the election does not report it.
     fn trigger(&self) -> Option<ElectionTrigger>;
-    /// The time for which others promise their support to this leader, where that is not this node's own lease.
+    /// The times for which other nodes promise their support to this leader, if they differ from this node's lease.
     fn promises(&self) -> BTreeMap<NodeId, Duration> {
         BTreeMap::new()
     }
-    /// The reason why the part of the cluster that this node belonged to does not go on.
+    /// The reason why this node's part of the cluster has stopped.
     fn why_stopped(&self) -> Option<String> {
         None
     }
 }
 
-/// The reason why a driver cannot go on.
+/// The reason why a driver halts.
 #[derive(Clone, Debug)]
 pub(crate) enum Halt {
-    /// A necessary part does not work.
+    /// A component failed.
     Failed {
         /// The failure.
         why: String,
     },
-    /// The others are configured differently for the election.
+    /// The peers' configuration of the election differs from this node's.
     ConfigMismatch {
-        /// Their configuration and that of this node.
+        /// The configuration of the peers and of this node.
         why: String,
     },
 }
@@ -115,7 +116,7 @@ impl From<&Halt> for CampaignError {
     }
 }
 
-/// The application's side: its candidate, its leadership, its observers.
+/// The driver's state for the application: its campaign, its leadership, its observers.
 #[derive(Debug)]
 pub(crate) struct Frontend {
     pub(crate) election: String,
@@ -125,31 +126,32 @@ pub(crate) struct Frontend {
     pub(crate) cordon: Cordon,
     /// The result of the health check.
     pub(crate) healthy: bool,
-    /// The reason why the application does not want to lead while it does not campaign, as it has stated.
+    /// The reason why the application does not campaign, as it has stated.
     pub(crate) not_campaigning: Option<String>,
     /// True if the application has ever campaigned.
     pub(crate) has_campaigned: bool,
-    /// The reason why the part of the cluster that this node belonged to does not go on.
+    /// The reason why this node's part of the cluster has stopped.
     pub(crate) stopped: Option<String>,
     pub(crate) timers: Timers,
     pub(crate) requests: mpsc::UnboundedReceiver<Request>,
-    /// The sender for leaderships that are handed out; weak, so that the driver ends with its last user.
+    /// The request channel for leaderships that are handed out. It is weak, so that the driver ends when the last
+    /// handle is dropped.
     pub(crate) sender: mpsc::WeakUnboundedSender<Request>,
     pub(crate) publisher: Publisher,
     pub(crate) stats: Arc<Stats>,
-    /// Set if this node cannot go on.
+    /// Set when this node halts after a failure.
     pub(crate) halted: Arc<OnceLock<CampaignError>>,
-    /// The progress that the work of this leadership has promised.
+    /// The promises of progress of the work in this leadership.
     pub(crate) promises: Promises,
     pub(crate) candidate: Option<CampaignReply>,
     pub(crate) cell: Option<Arc<Cell>>,
-    /// The time by which stopping work should have drained; then the log warns of it.
+    /// The time by which the work should have drained; after that the log has a warning.
     pub(crate) drain_until: Option<Instant>,
-    /// The time for which others promise their support to this leader, where that is not the lease.
+    /// The times for which other nodes promise their support to this leader, if they differ from the lease.
     pub(crate) promises_of_others: BTreeMap<NodeId, Duration>,
-    /// A leadership that has ended, and whose release may still be under way.
+    /// A leadership that has ended, and whose release may still be in progress.
     pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
-    /// Set while this node ends in order.
+    /// Set while this node leaves the election; the callers that wait for the end.
     pub(crate) closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
@@ -162,7 +164,7 @@ enum Woken<M> {
     Deadline,
 }
 
-/// Drives `machine` until the application wants no more of it, or until its state cannot be written.
+/// Drives `machine` until the node has left the election, or halts after a failure.
 pub(crate) async fn drive<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
     machine: &mut P,
     effects: &mut W,
@@ -186,7 +188,7 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
     effects: &mut W,
     frontend: &mut Frontend,
 ) -> Result<(), Halt> {
-    // A machine has effects from its start on.
+    // A new machine may have effects already.
     perform(clock::now(), machine, effects, frontend)?;
     if !frontend.is_fit() {
         let now = clock::now();
@@ -201,7 +203,7 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
                 return Ok(());
             }
         }
-        // A machine with much to do is due again at once. Then the connections have their turn, and so does the application.
+        // A machine with much to do is due again at once; yield to the connections and the application.
         if was_due {
             tokio::task::yield_now().await;
         }
@@ -227,7 +229,7 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
             Woken::Deadline => Some(Input::Timeout),
         };
         if let Some(input) = input {
-            // After the input was taken, never before: an input that has waited is not older than it is.
+            // Read after the input was received: an input that has waited is handled at the present time.
             let now = clock::now();
             machine.handle(now, input);
             perform(now, machine, effects, frontend)?;
@@ -245,7 +247,7 @@ async fn drive_to_end<P: Protocol + Quiescent + Announces, W: AdminView<P>>(
     }
 }
 
-/// Drives a machine that no application waits on, until `ended` is true.
+/// Drives a machine without an application, until `ended` is true.
 pub(crate) async fn drive_alone<P: Protocol, W: EffectHandler<P>>(
     machine: &mut P,
     effects: &mut W,
@@ -271,7 +273,7 @@ pub(crate) async fn drive_alone<P: Protocol, W: EffectHandler<P>>(
     }
 }
 
-/// Finishes each effect before it starts the next; `now` is the time that was passed to the machine.
+/// Performs each effect before the next one; `now` is the time that was passed to the machine.
 fn perform<P: Protocol + Quiescent, W: EffectHandler<P>>(
     mut now: Instant,
     machine: &mut P,
@@ -291,7 +293,7 @@ fn perform<P: Protocol + Quiescent, W: EffectHandler<P>>(
                 }
             }
         }
-        // The application side's answer to an event, once all effects are done.
+        // The command in response to an event, passed to the machine after all effects.
         let Some(command) = then else { return Ok(()) };
         now = clock::now();
         machine.handle(now, Input::Command(command));
@@ -346,7 +348,7 @@ impl Frontend {
             Some(Request::Resign { term }) => {
                 let current = self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 current.begin_end(Reason::Resigned);
-                // Not `Withdraw`: the application may be campaigning again already.
+                // Not `Withdraw`: the application may have started another campaign already.
                 Command::Resign
             }
             Some(Request::Transfer { term, to }) => {
@@ -373,7 +375,7 @@ impl Frontend {
                 Command::Withdraw
             }
             None => {
-                // The last handle is gone, so no request can come any more.
+                // The last handle is gone, so no more requests can arrive.
                 self.closing.get_or_insert_default();
                 self.requests.close();
                 Command::Withdraw
@@ -382,7 +384,7 @@ impl Frontend {
         Some(Input::Command(command))
     }
 
-    /// True if this node may lead, as far as its operator and its health check are concerned.
+    /// True if neither the cordon nor the health check keeps this node from leading.
     pub(crate) const fn is_fit(&self) -> bool {
         self.healthy && !self.cordon.is_set()
     }
@@ -398,7 +400,7 @@ impl Frontend {
             None
         };
         if let Some(refusal) = refusal {
-            // The caller may have gone away.
+            // The caller may have stopped waiting.
             let _ = answer.send(Err(refusal));
             return None;
         }
@@ -412,7 +414,7 @@ impl Frontend {
         Some(Input::Command(Command::Withdraw))
     }
 
-    /// The time at which the work must be asked to stop, so that it can drain, and be killed if need be, before the lease ends.
+    /// The time at which the work must be asked to stop, so that it can drain, or be killed, before the lease ends.
     fn stop_at(&mut self) -> Option<(Instant, Reason)> {
         let cell = self.cell.as_ref().filter(|cell| !cell.is_ending())?;
         let needed = Duration::from(self.timers.drain.saturating_add(self.timers.kill_margin));
@@ -432,14 +434,14 @@ impl Frontend {
         true
     }
 
-    /// Passes an event to the application; returns the command for the machine in return.
+    /// Reports an event to the application; returns the next command for the machine.
     fn on_event(&mut self, now: Instant, event: Event, trigger: Option<ElectionTrigger>) -> Option<Command> {
         self.trace(&event);
         self.trace_for_programs(now, &event);
         match event {
             Event::Elected { term, mandate, valid_until } => {
                 tracing::info!(%term, ?mandate, ?trigger, "elected");
-                // Nothing of one before is under way, or there would be no new one.
+                // A new leadership proves that the release of the former one has ended.
                 self.released();
                 let leader = Leader { identity: self.identity, term };
                 let causes: Weak<dyn EndCauses> = Arc::downgrade(&self.stats) as _;
@@ -476,10 +478,11 @@ impl Frontend {
                     tracing::info!(term = %lead.term, ?reason, why = cell.why(reason), "deposed");
                     self.releasing = Some((cell, reason));
                 }
-                // To campaign again is the application's decision; it may have taken it already.
+                // Whether to campaign again is the application's decision; it may have done so already.
                 return match (reason, self.candidate.is_some()) {
                     (Reason::Undecided, true) => Some(Command::Campaign),
-                    // It keeps its place until the application campaigns again: to withdraw would be to leave the cluster.
+                    // A cluster's member stays one until the application campaigns again: `Withdraw` would leave the
+                    // cluster.
                     (Reason::Undecided, false) | (_, true) => None,
                     (_, false) => Some(Command::Withdraw),
                 };
@@ -498,7 +501,7 @@ impl Frontend {
         None
     }
 
-    /// Warns when the part of the cluster that this node belonged to has stopped.
+    /// Warns when this node's part of the cluster has stopped.
     fn tell_stopped(&mut self, stopped: Option<String>) {
         if stopped == self.stopped {
             return;
@@ -509,7 +512,7 @@ impl Frontend {
         self.stopped = stopped;
     }
 
-    /// Warns if the leader is another process with this node's name: two nodes of one name hide each other wherever names are shown.
+    /// Warns if the leader is another process with this node's name: wherever names are shown, such nodes cannot be told apart.
     fn warn_of_namesake(&self, leader: Option<Leader>) {
         let me = self.identity;
         let namesake =
@@ -523,7 +526,7 @@ impl Frontend {
         }
     }
 
-    /// Logs the line that the simulator prints for the same event, at `primacy::trace=info`, or at `=debug` with the renewals.
+    /// Logs the line that the simulator prints for the same event: at `primacy::trace=info`; renewals at `=debug`.
     fn trace(&self, event: &Event) {
         let line = || format!("{} {}", self.identity.node, display::event(event, until));
         match event {
@@ -544,8 +547,8 @@ impl Frontend {
         }
     }
 
-    /// Logs the event for programs, with instants in nanoseconds of the boot clock, and with the time that was passed to the machine at
-    /// the event: at `primacy::machine=info`, or at `=debug` with the renewals.
+    /// Logs the event for programs, with instants in nanoseconds of the boot clock, and with the time that was passed to the machine:
+    /// at `primacy::machine=info`; renewals at `=debug`.
     fn trace_for_programs(&self, now: Instant, event: &Event) {
         let (at_ns, life) = (now.as_nanos(), self.identity.incarnation);
         match *event {
@@ -575,13 +578,13 @@ impl Frontend {
         }
     }
 
-    /// The least time for which the others promise their support, if that is less than the lease.
+    /// The shortest promise of another node, if that is shorter than the lease.
     fn granted(&self) -> Option<Duration> {
         let shortest = self.promises_of_others.values().copied().min();
         shortest.filter(|&shortest| shortest < self.timers.lease.into())
     }
 
-    /// Warns of nodes whose lease differs, when that has changed.
+    /// Warns of nodes whose lease differs, if they have changed.
     fn on_promises(&mut self, promises: BTreeMap<NodeId, Duration>) {
         if promises == self.promises_of_others {
             return;
@@ -595,7 +598,7 @@ impl Frontend {
         self.promises_of_others = promises;
     }
 
-    /// Warns that stopping work has not ended in time. The lead is kept until it has: any other leader beside it would be a second one.
+    /// Warns that the work has not drained in time. The lead is kept until it has, because the next leader would work at the same time.
     fn warn_of_work(&mut self) {
         self.drain_until = None;
         if let Some(cell) = &self.cell
@@ -605,14 +608,14 @@ impl Frontend {
         }
     }
 
-    /// Nothing of the leadership that has ended is under way any more.
+    /// Ends the leadership whose release was in progress.
     fn released(&mut self) {
         if let Some((cell, reason)) = self.releasing.take() {
             cell.end(reason);
         }
     }
 
-    /// The machine is driven no more: a leadership that it still had is none.
+    /// Ends the leadership, if there is one, because the machine is driven no longer.
     fn halted(&mut self) {
         self.released();
         if let Some(cell) = self.cell.take() {
@@ -621,14 +624,14 @@ impl Frontend {
         }
     }
 
-    /// Gives the leadership to the waiting caller; returns false if there is none any more.
+    /// Gives the leadership to the waiting campaign; returns false if there is none.
     fn hand_out(&mut self, cell: Arc<Cell>) -> bool {
         let (Some(candidate), Some(sender)) = (self.candidate.take(), self.sender.upgrade()) else {
             cell.begin_end(Reason::Resigned);
             return false;
         };
-        // If the receiver has gone meanwhile, the leadership comes back and is dropped, which resigns it. It is ending from here on: the
-        // application may be campaigning again already.
+        // If the receiver has gone, the leadership is dropped, which resigns it. Its end begins here, because the application may be
+        // campaigning again already.
         if candidate.send(Ok(Leadership::new(Arc::clone(&cell), sender))).is_err() {
             cell.begin_end(Reason::Resigned);
         }
@@ -642,7 +645,7 @@ impl Frontend {
     }
 }
 
-/// The end of a belief on the boot clock, for people.
+/// Formats the end of a leadership, on the boot clock.
 fn until(instant: Instant) -> String {
     if instant == Instant::NEVER {
         return "until further notice".to_owned();
@@ -651,13 +654,13 @@ fn until(instant: Instant) -> String {
     format!("until {}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
-/// Whatever ends the driver, a panic included: no caller may go on believing that it leads, or waiting.
+/// However the driver ends, even by a panic, no caller must continue to believe that it leads, or to wait.
 impl Drop for Frontend {
     fn drop(&mut self) {
         self.halted();
         self.stats.leader(None);
         for closed in self.closing.take().unwrap_or_default() {
-            // The caller may not wait any more.
+            // The caller may have stopped waiting.
             let _ = closed.send(());
         }
     }

@@ -1,11 +1,11 @@
-//! Formats of what outlives a connection, for each version of the protocol.
+//! The formats of persistent and replicated data, for each version of the protocol.
 //!
-//! Only this file defines them. A program that writes another format than the one defined here does not build.
+//! Only this file defines them. A program that writes a format that is not listed here does not compile.
 
 #[cfg(feature = "peers")]
 use crate::versions::{PROTOCOL_VERSION, SPOKEN};
 
-/// The formats in which a program reads and writes one thing that outlives a connection, by their numbers.
+/// The formats of one kind of data that a program reads and writes, by their numbers.
 #[derive(Clone, Copy, Debug)]
 struct Formats {
     /// The oldest that it reads.
@@ -22,7 +22,7 @@ struct Version {
     protocol: u32,
     /// Requests in the records of the log, and on their way to the leader.
     requests: Formats,
-    /// Snapshots of the state, on disks and on their way to others.
+    /// Snapshots of the state, on disks and on their way to other nodes.
     snapshots: Formats,
     /// The files of a log.
     log_files: Formats,
@@ -30,7 +30,7 @@ struct Version {
     state_file: Formats,
 }
 
-/// All versions that there ever were, the oldest first. A row never changes once its version is released.
+/// All versions, the oldest first. The row of a released version never changes.
 const VERSIONS: [Version; 1] = [Version {
     protocol: 1,
     requests: Formats { oldest: 1, newest: 1, written: 1 },
@@ -40,9 +40,9 @@ const VERSIONS: [Version; 1] = [Version {
 }];
 
 impl Formats {
-    /// True if a program with these may take the place of one with those `before`, and run beside it: each reads everything that
-    /// the other writes, and the later one everything that the earlier one does. A written record may stay in a log without limit,
-    /// and is sent on.
+    /// True if a program with these formats may replace one with those `before`, and run beside it: each reads everything that the
+    /// other writes, and the later one everything that the earlier one reads, because an old record may stay in a log without
+    /// limit, and is sent to other nodes.
     const fn may_follow(self, before: Self) -> bool {
         let is_sound = self.oldest <= self.written && self.written <= self.newest;
         is_sound && self.oldest <= before.oldest && self.written <= before.newest
@@ -50,7 +50,8 @@ impl Formats {
 }
 
 impl Version {
-    /// True if nodes of this version and of the one `before` can be one cluster, and any of them upgraded or taken back.
+    /// True if nodes of this version and of the version `before` can form one cluster, and any of them can be upgraded
+    /// or downgraded.
     const fn may_follow(self, before: Self) -> bool {
         self.protocol == before.protocol + 1
             && self.requests.may_follow(before.requests)
@@ -99,7 +100,8 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// Version 2 reads another format of requests, and version 3 writes it; a version 4 that forgets the former one must not be.
+    /// Version 2 reads another format of requests, and version 3 writes it; a version 4 that no longer reads the former one must
+    /// be refused.
     #[test]
     fn a_format_is_read_one_version_before_it_is_written() {
         let formats = |oldest, newest, written| Formats { oldest, newest, written };

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use primacy_core::Duration;
 
-/// The upper ends of the buckets of a [`Histogram`], in nanoseconds: from the round trip of a loopback interface to a
-/// disk that hangs.
+/// The upper limits of the buckets of a [`Histogram`], in nanoseconds: from the round trip of a loopback interface to a
+/// hanging disk.
 pub(crate) const BUCKETS: [u64; 16] = [
     50_000,
     100_000,
@@ -28,7 +28,7 @@ pub(crate) const BUCKETS: [u64; 16] = [
 /// The distribution of durations over buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// The last one is for what took longer than the last bucket's end.
+    /// The last count is of durations above the last limit.
     counts: [AtomicU64; BUCKETS.len() + 1],
     nanos: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! An election over a store: the lease machine, and a register that answers it.
+//! An election over a store: the lease machine over a register.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,13 +20,14 @@ use crate::stats::Stats;
 use crate::status::View;
 use crate::store_health::{Operation, StoreRequest};
 
-/// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
+/// The effects of the lease machine on its store. Requests run concurrently with the driver, and their answers arrive
+/// as inputs.
 #[derive(Debug)]
 pub(crate) struct StoreEffects {
     register: Arc<dyn Register>,
     answers: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// The request that is under way; it ends with this effect handler, and with the next request.
+    /// The request in progress; dropped with this effect handler, and by the next request.
     requests: JoinSet<()>,
     _changes: JoinSet<()>,
     pace: Rc<Pace>,
@@ -34,16 +35,16 @@ pub(crate) struct StoreEffects {
     stats: Arc<Stats>,
 }
 
-/// The state that decides whether a change is news.
+/// The state that decides whether a change is reported.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Notified when the store has answered: only then is a further change news.
+    /// Notified when the store has answered: only then is a further change reported.
     looked: Notify,
-    /// The number of requests under way: one, and given-up requests that have not ended yet.
+    /// The number of requests in progress: one, and cancelled requests that have not ended yet.
     requests: Cell<usize>,
 }
 
-/// A request that is under way, until it is dropped.
+/// Counts a request as in progress until dropped.
 struct UnderWay(Rc<Pace>);
 
 impl UnderWay {
@@ -60,14 +61,14 @@ impl Drop for UnderWay {
 }
 
 impl StoreEffects {
-    /// Makes the effect handler; to be called inside a `LocalSet`.
+    /// Creates the effect handler; must be called inside a `LocalSet`.
     pub(crate) fn new(register: Arc<dyn Register>) -> Self {
         Self::measured(register, Arc::default(), LEASE.into())
     }
 
-    /// Makes the effect handler as [`new`](Self::new) does, with measurements going to `stats`. Requests are paced by the lease.
+    /// As [`new`](Self::new), with measurements to `stats`. The lease sets the pace of requests.
     pub(crate) fn measured(register: Arc<dyn Register>, stats: Arc<Stats>, lease: Duration) -> Self {
-        // Unbounded, but never long: the machine has one request under way, and a change is reported once.
+        // Unbounded, and always short: the machine has one request in progress, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (pace, mut changes) = (Rc::<Pace>::default(), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&pace)));
@@ -78,7 +79,7 @@ impl StoreEffects {
 
     /// Sends a request to the store.
     fn request(&mut self, message: Message) {
-        // The machine has given up the one before, if there is one; its outcome is looked up.
+        // The machine has given up the previous request, if there is one, and will read its outcome.
         self.requests.abort_all();
         while self.requests.try_join_next().is_some() {}
         let (register, answers) = (Arc::clone(&self.register), self.answers.clone());
@@ -102,7 +103,7 @@ async fn answer(register: &dyn Register, message: Message, stats: &Arc<Stats>) -
         Message::Read { request } => {
             let read = StoreRequest::begin(&stats.store, Operation::Read).run(register.read()).await;
             let record = |(record, version)| Found::Record { record, version };
-            // The store's health reports errors.
+            // Errors are reported by the store's health.
             let found = read.ok().map(|found| found.map_or_else(absent, record));
             Some(Message::ReadReply { request, found })
         }
@@ -115,13 +116,13 @@ async fn answer(register: &dyn Register, message: Message, stats: &Arc<Stats>) -
     }
 }
 
-/// The milliseconds since 1970 are above any token of a record that was deleted: no election has had a thousand
-/// leaders a second since it was created.
+/// The milliseconds since 1970 are above the token of any deleted record, because no election has had a thousand
+/// leaders a second since its creation.
 fn absent() -> Found {
     Found::Absent { first_token: FencingToken(clock::wall_millis()) }
 }
 
-/// True if the store has shown its state.
+/// True if the answer shows the state of the store.
 fn is_look(answer: &Message) -> bool {
     match answer {
         Message::ReadReply { found, .. } => found.is_some(),
@@ -130,9 +131,9 @@ fn is_look(answer: &Message) -> bool {
     }
 }
 
-/// Reports a change once, until the machine has looked: a store that cannot be read has no news, however often it reports some. A
-/// change that comes while a request is under way waits for that: the store may report a write before it answers it, and to read
-/// once more then would cost a leader that goes, and one that comes, a round trip while the others wait.
+/// Reports a change once, until the machine has read the store: while the store cannot be read, it reports no more changes. A
+/// change during a request is not reported before the answer, because the store may report this node's own write before it
+/// answers it. An additional read then would cost the old and the new leader a round trip while the others wait.
 async fn tell_changes(register: Arc<dyn Register>, answers: mpsc::UnboundedSender<Message>, pace: Rc<Pace>) {
     loop {
         pace.looked.notified().await;
@@ -186,7 +187,7 @@ impl Quiescent for Lease {
     }
 }
 
-/// The machine of one candidate.
+/// Creates the machine of one candidate.
 pub(crate) fn machine(config: &Config, me: Identity, seed: u64) -> Lease {
     let timers = &config.timers;
     let lease = lease::Config {
@@ -211,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that reports a write before it answers it, and answers when it may.
+    /// A store that reports a write before it answers it, and answers only when permitted.
     #[derive(Debug)]
     struct Early {
         inner: MemoryRegister,
@@ -283,7 +284,7 @@ mod tests {
             assert!(matches!(reply, Some(Message::CompareAndSetReply { result: Ok(_), .. })), "{reply:?}");
             settle().await;
             assert!(effects.inbox.is_empty(), "behind the answer: {:?}", effects.inbox.try_recv());
-            // Another process's write is news.
+            // The write of another process must be reported.
             let (_, version) = other.read().await.unwrap().unwrap();
             other.compare_and_set(Some(&version), &record(2)).await.unwrap();
             assert_eq!(effects.inbox.recv().await, Some(Message::Changed));
@@ -316,7 +317,7 @@ mod tests {
         LocalSet::new().run_until(test).await;
     }
 
-    /// Lets every task that can go on do so.
+    /// Runs every task that is ready.
     async fn settle() {
         for _ in 0..100 {
             yield_now().await;

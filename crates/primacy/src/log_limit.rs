@@ -1,4 +1,4 @@
-//! A limit on lines of the log whose cause may come again with every request.
+//! A rate limit for log messages whose cause may recur with every request.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use primacy_core::{Duration, Instant};
 
 use crate::clock;
 
-/// The lines about one cause: the first one is due at once, and a later one when a pause is over.
+/// The rate limit for messages of one cause: the first one is logged at once, and a later one when a pause is over.
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<State>);
 
@@ -17,7 +17,7 @@ struct State {
 }
 
 impl LogLimit {
-    /// Counts an occurrence, and returns how many were not logged since the last line if a line is due.
+    /// Counts an occurrence. If a message is due, returns how many were not logged since the last one.
     pub fn due(&self, pause: Duration) -> Option<u64> {
         self.due_at(clock::now(), pause)
     }

@@ -1,8 +1,8 @@
-//! Figures in the form of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), which Prometheus reads.
+//! Metrics in the form of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), which Prometheus reads.
 //!
-//! [`register`] puts them into a registry of one's own; `primacy node --metrics ADDR` serves them. They are read on request, on the
-//! thread that requests them; a heartbeat pays for them with a few atomic additions. They are for people and alarms, and no decision
-//! of a program may rest on them: they may be outdated before they are read.
+//! [`register`] adds them to a registry; `primacy node --metrics ADDR` serves them. They are read on request, on the requester's
+//! thread; they cost a heartbeat a few atomic additions. They are for people and alarms. No program may base a decision on them,
+//! because they may be outdated before they are read.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,8 +41,8 @@ use crate::store_health::Operation;
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Puts the figures of these electors into `registry`. To be called once for each registry, with all its electors: a figure that is
-/// described twice is an error for its readers. The registered figures keep no election open.
+/// Adds the metrics of these electors to `registry`. Call it once for each registry, with all its electors: readers reject a metric
+/// that is described twice. The registered metrics keep no election open.
 pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = &'a Elector>) {
     let nodes = electors.into_iter().map(|elector| Node {
         election: elector.election().to_owned(),
@@ -54,14 +54,14 @@ pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = 
     registry.register_collector(Box::new(Figures { nodes: nodes.collect() }));
 }
 
-/// Puts the figure of all durable fences of this process into `registry`. To be called once for each registry, by a program
-/// that has fences.
+/// Adds the metric of all durable fences of this process to `registry`. For programs with fences; call it once for each
+/// registry.
 pub fn register_fences(registry: &mut Registry) {
     registry.register_collector(Box::new(Fences));
 }
 
-/// Puts the figures of the requests of these documents into `registry`, each under its name. To be called once for each registry, with
-/// all documents.
+/// Adds the metrics of the requests of these documents to `registry`, each under its name. Call it once for each registry, with all
+/// documents.
 pub fn register_documents<'a, S: 'a>(
     registry: &mut Registry,
     documents: impl IntoIterator<Item = (&'a str, &'a LeaderDocument<S>)>,
@@ -70,11 +70,11 @@ pub fn register_documents<'a, S: 'a>(
     registry.register_collector(Box::new(Documents(named.collect())));
 }
 
-/// All figures of a registry, as they are served.
+/// All metrics of a registry as text.
 #[must_use]
 pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing into a string does not fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, registry);
     text
 }
@@ -123,11 +123,11 @@ struct Node {
     node: String,
     witness: bool,
     stats: Arc<Stats>,
-    /// The map's figures, where the nodes keep metadata.
+    /// The map's measurements, if the nodes have metadata.
     map: Option<Gauges>,
 }
 
-/// One node at one moment.
+/// The measurements of one node at one moment.
 struct Moment<'a> {
     node: &'a Node,
     now: Instant,
@@ -138,7 +138,7 @@ struct Moment<'a> {
 
 type NoExemplar<'a> = Option<&'a Exemplar<[(&'static str, &'static str); 0], u64>>;
 
-/// Writes one figure of all nodes.
+/// Writes one metric for all nodes.
 struct Family<'a> {
     encoder: MetricEncoder<'a>,
 }
@@ -198,7 +198,7 @@ impl Moment<'_> {
 
     fn valid_for(&self) -> Duration {
         let until = self.history.lead.as_ref().map(|lead| lead.valid_until());
-        // An advisory leader has no end that it could come close to.
+        // An advisory leadership has no end.
         until.filter(|&until| until < Instant::NEVER).map_or(Duration::ZERO, |until| until.since(self.now))
     }
 
@@ -235,7 +235,7 @@ impl Collector for Figures {
     }
 }
 
-/// Describes a figure, and writes it for each node.
+/// Describes a metric, and writes it for each node.
 fn family(
     encoder: &mut DescriptorEncoder<'_>,
     moments: &[Moment<'_>],
@@ -478,7 +478,7 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
 mod tests {
     use super::*;
 
-    /// Names of documents are the application's, unlike those of nodes and elections.
+    /// The application chooses the names of documents, unlike those of nodes and elections.
     #[test]
     fn labels_are_escaped_as_the_format_has_it() {
         let name = "a\"b\\c\nd";

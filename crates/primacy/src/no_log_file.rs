@@ -1,5 +1,5 @@
-//! The log of a program that is built without elections among peers: there is none.
+//! The log in a program that is built without elections among peers: a type without values.
 
-/// An error of a log without this feature: it has no value.
+/// An error of a log: has no value without the feature `peers`.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {}

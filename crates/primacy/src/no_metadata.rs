@@ -1,4 +1,4 @@
-//! The metadata of a program that is built without elections among peers: there is none.
+//! Metadata in a program that is built without elections among peers: types without values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 #[cfg(feature = "metrics")]
 use crate::stats::Reading;
 
-/// A map without this feature: it has no value.
+/// A map: has no value without the feature `peers`.
 #[derive(Clone, Debug)]
 pub(crate) enum Map {}
 
@@ -25,7 +25,7 @@ impl Map {
     }
 }
 
-/// A map's figures without this feature: they have no value.
+/// A map's measurements: have no value without the feature `peers`.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) enum Gauges {}

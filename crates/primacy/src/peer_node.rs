@@ -1,4 +1,4 @@
-//! An election among peers: its machine on a disk and a mesh of connections.
+//! An election among peers: its machine with a disk and a mesh of connections.
 //!
 //! Each election's interface to the driver is in `peer_node/elections.rs`.
 
@@ -44,7 +44,7 @@ use crate::status::{ElectionView, PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
 use crate::versions::SPOKEN;
 
-/// The most arrivals that may wait for the driver; the connections wait after that.
+/// The most arrivals that may wait for the driver; beyond it, connections stop reading.
 const INBOX: usize = 1024;
 
 /// The disk and the mesh of one node.
@@ -60,28 +60,28 @@ pub(crate) struct PeersEffects {
     presence: Presence,
 }
 
-/// The reaction to a peer that is configured differently for the election.
+/// Decides whether a configuration mismatch with a peer must end this node.
 #[derive(Debug)]
 struct MismatchWatch {
-    /// The reason why that peer and this node refuse each other.
+    /// The configuration mismatch with a peer.
     reason: watch::Receiver<Option<String>>,
-    /// The time since which it is known.
+    /// The time since which the mismatch is known.
     since: Option<Instant>,
-    /// The time to wait for another peer that agrees. No node leads before that except the only seed of a cluster, which founds it
-    /// at once.
+    /// The time to wait for another peer that agrees. No node leads earlier, except the only seed of a cluster, which founds it at
+    /// once.
     patience: Duration,
-    /// This node has known a leader, or a peer that agrees; it goes on.
+    /// True if this node has known a leader, or a peer that agrees; then it continues.
     settled: bool,
 }
 
-/// The same, with the store that confirms the leader.
+/// As [`PeersEffects`], with a store that confirms the leader or decides splits.
 #[derive(Debug)]
 struct PeersAndStore {
     peers: PeersEffects,
     store: StoreEffects,
 }
 
-/// A node's own state before it takes part.
+/// The state and the listener of a node that has not entered the election yet.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) hello: Hello,
@@ -92,7 +92,7 @@ pub(crate) struct Entry {
     peers: Vec<(NodeId, String)>,
 }
 
-/// Opens the state and takes the address: all errors of the configuration are known after this.
+/// Opens the state and binds the address: all errors of the configuration are known after this.
 pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<Entry, ConnectError> {
     let Some(address) = peers.address(config.node) else {
         let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
@@ -102,7 +102,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         return Err(ConfigError::from(problem).into());
     }
     let listen = resolve(address)?;
-    // The state comes first: a second process of this node is told that, and not that its port is in use.
+    // The state comes first: a second process of this node gets that error, and not that its port is in use.
     let voters = peers.iter().map(|(node, _)| node);
     let (mut state, mut stored) = state_dir::open_state(state_dir, &config.election, config.node, voters)?;
     let voters = Voters::new(peers.iter().map(|(node, _)| node));
@@ -110,8 +110,8 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         state_dir::check_voters(&stored, &voters)?;
     }
     if config.metadata.is_some() {
-        // The others remember the requests of earlier processes of a node, and answer nothing to one whose number is lower. It may
-        // have lost its disk since, or have been given back an earlier one. A node starts more rarely than once a millisecond.
+        // Other nodes remember the requests of a node's earlier processes, and do not answer an incarnation with a lower count.
+        // The node may have lost its disk since, or got an older copy. Milliseconds grow faster than a node can restart.
         let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         stored.incarnation.count = state.count_lives_from(u64::try_from(millis).unwrap_or_default())?;
     }
@@ -140,7 +140,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     Ok(Entry { hello, state, stored, listener, listen, peers })
 }
 
-/// The errors of the configuration that can be found without taking part.
+/// The errors of the configuration that can be found without entering.
 pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
     let (me, security) = (config.node, &config.security);
     let mut problems = Vec::new();
@@ -181,8 +181,8 @@ impl Entry {
         &self.peers
     }
 
-    /// Takes part until the end, with the store that confirms the leader if one does. To be called inside a `LocalSet`; why
-    /// it ended is reported by the driver.
+    /// Takes part until the node leaves or halts, with the store if there is one. Must be called inside a `LocalSet`; the
+    /// driver reports why it ended.
     pub(crate) async fn live(
         self,
         config: &Config,
@@ -199,7 +199,7 @@ impl Entry {
                 self.live_confirmed::<RingBidirectional>(config, register, frontend, ready).await;
             }
             Algorithm::Seniority => match (config.kind.confirmation, register) {
-                // The store decides about splits, and confirms no leader.
+                // The store decides splits, and confirms no leader.
                 (None, Some(register)) => {
                     self.live_with_store(config, register, frontend, ready, Seniority::begin).await
                 }
@@ -208,7 +208,7 @@ impl Entry {
         }
     }
 
-    /// Holds an advisory election, as itself or as the nomination of a confirmed one.
+    /// Runs an advisory election, on its own or as the nomination of a confirmed one.
     async fn live_confirmed<N: AmongPeers<Durable = ()>>(
         self,
         config: &Config,
@@ -225,7 +225,7 @@ impl Entry {
         self.live_with_store(config, register, frontend, ready, elections::confirmed_by_store::<N>).await;
     }
 
-    /// Holds an election that asks the peers and a store.
+    /// Runs an election that uses the peers and a store.
     async fn live_with_store<P>(
         self,
         config: &Config,
@@ -264,7 +264,7 @@ impl Entry {
             Ok((mut machine, mut effects)) => {
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut effects, &mut frontend).await;
-                // A caller that waits for the end may enter again at once, with the same address and the same state.
+                // A caller that waits for the end may enter again at once, with the same address and state.
                 effects.close().await;
             }
             Err(error) => {
@@ -273,7 +273,7 @@ impl Entry {
         }
     }
 
-    /// Starts to listen and to dial; the machine is ready to be driven.
+    /// Starts to listen and to dial, and creates the machine.
     async fn start<P>(
         self,
         config: &Config,
@@ -304,7 +304,7 @@ impl Entry {
             limits,
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        // Set once: these stats are of this process alone.
+        // Set once: these stats belong to this node alone.
         let _ = stats.connections.set(mesh.shared_counters());
         if let Some(certificate) = mesh.shared_certificate() {
             let _ = stats.certificate.set(certificate);
@@ -318,7 +318,7 @@ impl Entry {
 }
 
 impl MismatchWatch {
-    /// Waits for a reason to look: a peer has another configuration, or the wait was long enough.
+    /// Resolves when the mismatch must be judged: a peer has another configuration, or the patience is over.
     async fn changed(&mut self) {
         let patience = self.patience;
         match self.since.filter(|_| !self.settled) {
@@ -345,7 +345,7 @@ impl PeersEffects {
         }
     }
 
-    /// Closes all connections, and lets go of the address and the state.
+    /// Closes all connections, the listener and the state.
     pub(crate) async fn close(self) {
         self.mesh.shutdown().await;
     }
@@ -361,7 +361,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
             say_disk_lost(&self.me);
         }
         let told = self.mesh.term().unwrap_or_default();
-        // A term that was heard of is passed on, though it is on no disk.
+        // A term that was heard of is reported to other nodes, though it is on no disk.
         self.mesh.set_term(term_to_tell(&hard).map(|term| term.max(told)));
         Ok(())
     }
@@ -372,7 +372,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
                 if let Some(Beat::Asked { number }) = P::beat(&message) {
                     self.heartbeats.sent(node, number, clock::now());
                 }
-                // The mesh counts lost messages, and the election sends them again.
+                // The mesh counts lost messages, and the election repeats them.
                 let _ = self.mesh.send(node, P::say(message));
             }
             Endpoint::Store | Endpoint::Client => {} // This election has neither.
@@ -388,12 +388,12 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
                     continue;
                 }
                 arrival = self.inbox.recv() => arrival,
-                // No input for the machine, whose timeouts may be early; `after` reacts to it.
+                // A timeout is a harmless input, because machines accept early ones; `after` judges the mismatch.
                 () = self.mismatch.changed() => return Ok(Input::Timeout),
             };
             match arrival {
                 Some(Arrival::Message { from, message }) => {
-                    // A node that holds another election was refused at the handshake; if it sends messages all the same, they are
+                    // A node with another election was refused in the handshake; if it sends messages nevertheless, they are
                     // dropped.
                     let Some(message) = P::hear(message) else { continue };
                     self.time(from, P::beat(&message));
@@ -415,7 +415,7 @@ impl<P: AmongPeers> EffectHandler<P> for PeersEffects {
 impl<P: AmongPeers> AdminView<P> for PeersEffects {
     fn after(&mut self, machine: &P, led: bool) -> Result<(), Halt> {
         self.may_continue(led)?;
-        // While this node has lost its own disk it vouches for no term, even if it has heard of it.
+        // While this node has lost its own disk it reports no term, even if it has heard of one.
         if let (Some(term), Some(heard)) = (self.mesh.term(), machine.heard_of())
             && heard > term
         {
@@ -440,8 +440,8 @@ impl<P: AmongPeers> AdminView<P> for PeersEffects {
 }
 
 impl PeersEffects {
-    /// Where a node can lead without the others, a node whose configuration does not match theirs must not try: it ends. A node
-    /// that has known a leader, or that has a peer which agrees, goes on, and leaves it to the newcomer.
+    /// Halts this node on a configuration mismatch, if the election lets a node lead without the others. A node that has known
+    /// a leader, or has a peer that agrees, continues; then the other node must give way.
     fn may_continue(&mut self, led: bool) -> Result<(), Halt> {
         let why = self.mismatch.reason.borrow().clone();
         let (Some(why), false) = (why, self.mismatch.settled || self.me.kind.needs_majority()) else {
@@ -455,7 +455,7 @@ impl PeersEffects {
         if is_over { Err(Halt::ConfigMismatch { why }) } else { Ok(()) }
     }
 
-    /// The state of the peers, and of this election.
+    /// The state of the peers, with that of this election.
     fn view_with(&self, election: ElectionView) -> View {
         let (peers, (voters, _)) = (self.mesh.peers(), self.mesh.voters());
         View::Peers(Box::new(PeersView {
@@ -488,7 +488,7 @@ fn say_disk_lost(me: &Hello) {
     );
 }
 
-/// The term that a node with this state can vouch for to others: none while it has lost an earlier state.
+/// The term that a node with this state may report to others: none while it has lost an earlier state.
 fn term_to_tell(hard: &HardState) -> Option<Term> {
     Some(hard.term).filter(|_| hard.disk_state != DiskState::Lost)
 }

@@ -26,7 +26,7 @@ impl Peers {
         self.0.len()
     }
 
-    /// True if there is none; a parsed list has at least one.
+    /// True if there are none; a parsed list has at least one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -50,7 +50,7 @@ impl FromStr for Peers {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut peers: BTreeMap<NodeId, String> = BTreeMap::new();
         for entry in text.split(',').map(str::trim) {
-            // A URL that was written into the wrong place may have a password.
+            // A URL given by mistake may contain a password.
             let shown = if text.contains("://") { "a URL" } else { entry };
             let wrong = || ConfigError::Peer { entry: shown.to_owned() };
             let (name, address) = entry.split_once('=').ok_or_else(wrong)?;

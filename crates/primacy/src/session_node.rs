@@ -1,4 +1,4 @@
-//! An election over a store that keeps sessions: the session machine, and a queue that answers it.
+//! An election over a store with sessions: the session machine over a queue.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,36 +23,37 @@ use crate::stats::Stats;
 use crate::status::View;
 use crate::store_health::{Operation, StoreRequest};
 
-/// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
+/// The effects of the session machine on its store. Requests run concurrently with the driver, and their answers arrive
+/// as inputs.
 #[derive(Debug)]
 pub(crate) struct SessionsEffects {
     store: Arc<dyn Sessions>,
     answers: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// Requests to the queue; they end with this effect handler, and with the next request to the queue.
+    /// The request to the queue in progress; dropped with this effect handler, and by the next request to the queue.
     requests: JoinSet<()>,
-    /// The keep-alive, which waits for none of these.
+    /// The keep-alive, which is independent of the requests to the queue.
     keep_alives: JoinSet<()>,
     _changes: JoinSet<()>,
-    /// Notified when the store has shown its state: only then is a further change news.
+    /// Notified when the store has shown its state: only then is a further change reported.
     looked: Rc<Notify>,
     leftover: Leftover,
     request_pace: RequestPace,
     stats: Arc<Stats>,
-    /// A session that is shorter is of no use.
+    /// The shortest session that is of use.
     timeout_min: Duration,
 }
 
 impl SessionsEffects {
-    /// Makes the effect handler; to be called inside a `LocalSet`. Measurements go to `stats`, and a session that is shorter than
-    /// `timeout_min` is warned of. Requests to the queue are paced by the lease; a keep-alive waits for nothing.
+    /// Creates the effect handler; must be called inside a `LocalSet`. Measurements go to `stats`, and a session shorter than
+    /// `timeout_min` is logged as an error. The lease sets the pace of requests to the queue; keep-alives are not delayed.
     pub(crate) fn new(
         store: Arc<dyn Sessions>,
         stats: Arc<Stats>,
         lease: Duration,
         timeout_min: Duration,
     ) -> Self {
-        // Unbounded, but never long: the machine has two requests under way, and a change is reported once.
+        // Unbounded, and always short: the machine has two requests in progress, and a change is reported once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (looked, mut changes) = (Rc::new(Notify::new()), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&store), answers.clone(), Rc::clone(&looked)));
@@ -75,7 +76,7 @@ impl SessionsEffects {
     fn request(&mut self, message: Message) {
         let is_keep_alive = matches!(&message, Message::KeepAlive { .. });
         let requests = if is_keep_alive { &mut self.keep_alives } else { &mut self.requests };
-        // The machine has given up the one before, if there is one.
+        // The machine has given up the previous request, if there is one.
         requests.abort_all();
         while requests.try_join_next().is_some() {}
         let (store, answers, looked) =
@@ -101,9 +102,9 @@ impl SessionsEffects {
     }
 }
 
-/// The session that the machine wants to end, until the store has confirmed its end. The machine gives it up after a while,
-/// because a session that is not kept alive ends by itself; but a session that other elections of this process use goes on,
-/// and with it an entry without a candidate.
+/// The session that the machine has asked to end, until the store has confirmed its end. The machine itself stops asking
+/// after a while, because a session without keep-alives ends by itself. But other elections of this process may keep the
+/// same session alive, and with it an entry without a candidate.
 type Leftover = Rc<RefCell<Option<SessionId>>>;
 
 /// Ends the leftover session.
@@ -124,7 +125,7 @@ async fn begin(
     timeout: Duration,
     leftover: &Leftover,
 ) -> Result<(SessionId, Duration), SessionError> {
-    // First, or it could be the same session, and the entry in it that of an ended leadership.
+    // First, because the store may return the same session, with the entry of an ended leadership in it.
     end_leftover(store, leftover).await?;
     let begun = store.begin(timeout.into()).await?;
     Ok((begun.session, begun.timeout.into()))
@@ -163,7 +164,7 @@ async fn answer(
             Message::EndReply { request, result: ended.map_err(told) }
         }
         Message::First { request } => {
-            // The first of the queue is read meanwhile, whether or not the leftover session ends.
+            // The first entry is read concurrently, whether or not the leftover session ends.
             let (first, _) = tokio::join!(looking().run(store.first()), end_leftover(store, leftover));
             Message::FirstReply { request, result: first.map_err(told) }
         }
@@ -182,7 +183,7 @@ async fn answer(
     })
 }
 
-/// The trouble as the machine sees it; the store's health keeps the rest for people.
+/// Converts a failure for the machine; the store's health keeps the details.
 fn told(error: SessionError) -> RequestFailure {
     if let SessionError::Ended { why } = &error {
         tracing::warn!(why = %shortened(why), "the session of this node has ended");
@@ -202,7 +203,7 @@ fn complain_of_a_short_session(answer: &Message, timeout_min: Duration) {
     }
 }
 
-/// True if the store has shown its state.
+/// True if the answer shows the state of the store.
 fn is_look(answer: &Message) -> bool {
     match answer {
         Message::CampaignReply { result, .. } => result.is_ok(),
@@ -216,8 +217,8 @@ fn is_look(answer: &Message) -> bool {
     }
 }
 
-/// Reports a change once, until the machine has looked: a store that cannot be read has no news, however often it reports
-/// some.
+/// Reports a change once, until the machine has read the store: while the store cannot be read, it reports no more
+/// changes.
 async fn tell_changes(store: Arc<dyn Sessions>, answers: mpsc::UnboundedSender<Message>, looked: Rc<Notify>) {
     loop {
         looked.notified().await;
@@ -270,7 +271,7 @@ impl Quiescent for Session {
 
 impl Announces for Session {}
 
-/// The machine of one candidate, or of one observer.
+/// Creates the machine of one candidate or observer.
 pub(crate) fn machine(config: &Config, me: Identity) -> Session {
     let timers = &config.timers;
     let session = session::Config {
@@ -279,7 +280,7 @@ pub(crate) fn machine(config: &Config, me: Identity) -> Session {
         timeout_min: timers.session_min().into(),
         drift_max: timers.drift_max,
         keep_alive_interval: timers.renewal.into(),
-        // Where the store tells of changes, a look is only there to make sure.
+        // If the store reports changes, reads are only a precaution.
         look_interval: timers.renewal.into(),
         request_timeout: timers.answer_timeout.into(),
         poll_interval: timers.poll_interval.into(),
@@ -301,7 +302,7 @@ mod tests {
     /// Longer than any test.
     const TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// An effect handler over a store in memory, and what turns its faults on.
+    /// An effect handler over a store in memory, and the switch of its faults.
     fn effects(name: &str) -> (SessionsEffects, Arc<MemorySessions>, FaultSwitch) {
         let memory = Arc::new(MemorySessions::open(name, "e"));
         let (faulty, switch) = FaultySessions::new(Arc::clone(&memory) as Arc<dyn Sessions>);
@@ -323,7 +324,7 @@ mod tests {
         session
     }
 
-    /// Begins, and has the first entry.
+    /// Begins a session, and gets the first entry in the queue.
     async fn lead(effects: &mut SessionsEffects) -> (SessionId, FencingToken) {
         let session = begin(effects).await;
         let identity = Identity::new("a".parse().expect("a name"), Incarnation { count: 1, nonce: 1 });
@@ -336,7 +337,7 @@ mod tests {
         (session, token)
     }
 
-    /// Leaves while the store does not answer, for so long that the machine gives the session up.
+    /// Leaves while the store does not answer, until the machine gives up the session.
     async fn lead_and_be_cut_off(effects: &mut SessionsEffects, switch: &FaultSwitch) -> FencingToken {
         let (session, token) = lead(effects).await;
         switch.always(Fault::Unavailable);

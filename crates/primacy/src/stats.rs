@@ -1,4 +1,4 @@
-//! Counters and durations of a node's part in an election. A heartbeat pays for them with a few atomic additions.
+//! Counters and durations of a node's part in an election. They cost a heartbeat a few atomic additions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,17 +25,17 @@ pub(crate) struct Stats {
     pub(crate) certificate: OnceLock<Arc<dyn CertificateReport>>,
 }
 
-/// The present leader, and the history before it.
+/// The present leader, and counters of former leaderships.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeadershipHistory {
     pub(crate) leader: Option<Leader>,
     /// The time since which no leader is known.
     pub(crate) leaderless_since: Option<Instant>,
-    /// The time without a known leader, before that.
+    /// The time without a known leader before `leaderless_since`.
     pub(crate) leaderless: Duration,
-    /// The number of leader changes learned of, including a next leadership of the same leader.
+    /// The number of leader changes that this node learned of, including a further leadership of the same leader.
     pub(crate) leader_changes: u64,
-    /// The highest term that was heard of with its leader.
+    /// The highest term for which this node has known the leader.
     pub(crate) term: Term,
     /// This node's own leadership.
     pub(crate) lead: Option<Arc<Cell>>,
@@ -65,7 +65,7 @@ impl Stats {
         history.lead = Some(lead);
     }
 
-    /// The leadership has ended; the first reason is what counts.
+    /// Records that the leadership has ended; only the first reason counts.
     pub(crate) fn ended(&self, cell: &Cell, reason: Reason) {
         let reason = cell.lead().ending.unwrap_or(reason);
         let mut history = self.lock();
@@ -116,14 +116,14 @@ impl EndCauses for Stats {
 
 #[cfg(any(test, feature = "metrics"))]
 impl LeadershipHistory {
-    /// The time without a known leader until now.
+    /// The total time without a known leader until now.
     pub(crate) fn leaderless(&self, now: Instant) -> Duration {
         let current = self.leaderless_since.map_or(Duration::ZERO, |since| now.since(since));
         self.leaderless.plus(current)
     }
 }
 
-/// Every reason, as figures name it.
+/// The label of every reason in metrics.
 #[cfg(feature = "metrics")]
 pub(crate) const REASONS: [&str; 11] = [
     "resigned",
@@ -156,7 +156,7 @@ const fn name(reason: Reason) -> &'static str {
     }
 }
 
-/// A node's copy of a map in figures.
+/// Measurements of a node's copy of a map.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
@@ -166,7 +166,7 @@ pub(crate) struct Reading {
     pub(crate) bytes: u64,
     pub(crate) history_changes: u64,
     pub(crate) history_bytes: u64,
-    /// The most bytes that there may be.
+    /// The quota.
     pub(crate) quota: u64,
     /// The sessions of clients.
     pub(crate) sessions: usize,
@@ -174,11 +174,11 @@ pub(crate) struct Reading {
     pub(crate) log: LogReading,
 }
 
-/// A node's log in figures.
+/// Measurements of a node's log.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Debug)]
 pub(crate) struct LogReading {
-    /// The numbers of a few records, each with its label.
+    /// The numbers of the records that metrics show, each with its label.
     pub(crate) records: [(&'static str, primacy_core::LeaderSequence); 3],
     pub(crate) uncommitted: u64,
     pub(crate) lost: bool,
@@ -189,12 +189,12 @@ pub(crate) struct LogReading {
 /// The times at which the last heartbeats were sent, so that their replies can be timed.
 #[derive(Debug, Default)]
 pub(crate) struct HeartbeatTimes {
-    /// The times by node and round. A round that was sent to a node twice, because it has connected anew, counts from the
+    /// The times by node and round. A round that was sent to a node twice, because it has reconnected, counts from the
     /// last time: messages over the former connection get no reply.
     sent: BTreeMap<NodeId, BTreeMap<u64, Instant>>,
 }
 
-/// The most rounds that may wait for the reply of a node; a reply that is later than so many is not timed.
+/// The most rounds of a node that wait for replies; later replies are not timed.
 const ROUNDS_MAX: usize = 32;
 
 impl HeartbeatTimes {
@@ -224,7 +224,7 @@ mod tests {
         let mut times = HeartbeatTimes::default();
         times.sent(b, 7, at(1_000));
         times.sent(c, 7, at(1_000));
-        // It was away, and learns of its leader as soon as it is back.
+        // It was disconnected, and learns of its leader as soon as it is back.
         times.sent(c, 7, at(9_000));
         assert_eq!(times.replied(c, 7, at(9_500)), Some(Duration::from_nanos(500)));
         assert_eq!(times.replied(b, 7, at(9_500)), Some(Duration::from_nanos(8_500)));

@@ -1,8 +1,8 @@
-//! The health of the store that an election is held in: each request counted, each change of state logged once with the
-//! store's own words, and the last error kept for operators and for the reason of a lost lead.
-//! All requests of all stores pass through [`StoreRequest`], one value each. A request that the machine gives up, because the store did
-//! not answer in time, has failed as well; errors that its client has met on the way are reported with it.
-//! store did not answer in time, has failed as well; what its client has met on the way is told with it.
+//! The health of the store that an election is held in. Each request is counted, each change of state is logged once
+//! with the store's own error, and the last error is kept for operators and for the reason of a lost lead.
+//!
+//! All requests to all stores pass through [`StoreRequest`], one value each. A request that the machine gives up, because the store did
+//! not answer in time, counts as failed; errors that its client has met meanwhile are reported with it.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,19 +15,19 @@ use crate::clock;
 use crate::config::{Timers, Venue};
 use crate::histogram::Histogram;
 
-/// The purpose of a request. A store may answer reads and fail writes, so each has a state of its own.
+/// The purpose of a request. A store may answer reads and fail writes, so each purpose has its own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// A look at the record or the queue.
+    /// A read of the record or the queue.
     Read,
-    /// Writes of the record, sessions and their keep-alives, which take, keep or release the lead.
+    /// A write of the record, or a request for a session or its keep-alive: what takes, keeps or releases the lead.
     Renewal,
 }
 
 impl Operation {
     pub(crate) const ALL: [Self; 2] = [Self::Read, Self::Renewal];
 
-    /// The operation's name in figures.
+    /// The operation's label in metrics.
     #[cfg(feature = "metrics")]
     pub(crate) const fn label(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Operation {
         }
     }
 
-    /// The operation's name for people.
+    /// The operation's name in messages.
     const fn noun(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -45,13 +45,13 @@ impl Operation {
     }
 }
 
-/// The number of leases without another failure after which a store that answers other requests has no trouble with the failed ones.
+/// The number of leases without another failure after which an earlier failure counts as over, if the store answers other requests.
 const OVER_AFTER: u64 = 3;
 
-/// The age in milliseconds from which the last failure is reported: there may be no further requests.
+/// The age of the last failure, in milliseconds, from which a message states it: there may be no further requests.
 const TOLD_AFTER_MS: u64 = 10_000;
 
-/// The severity of a failed request; a later one is worse.
+/// The severity of a failed request, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     /// It may pass by itself.
@@ -60,11 +60,11 @@ enum Severity {
     Lasting,
 }
 
-/// An error of a store, as far as its health is concerned.
+/// The classes of a store's errors.
 pub(crate) trait StoreError: Display {
-    /// Returns whether the store has answered as it should: another was first.
+    /// Returns true if the store has answered as it should, with a conflict: another client was first.
     fn is_answer(&self) -> bool;
-    /// Returns true if it lasts until an operator acts.
+    /// Returns true if the failure lasts until an operator acts.
     fn is_lasting(&self) -> bool;
 }
 
@@ -98,7 +98,7 @@ impl StoreError for SessionError {
     }
 }
 
-/// The state of all requests to one store.
+/// The health of one store, over all requests.
 #[derive(Debug)]
 pub(crate) struct StoreHealth {
     pub(crate) requests: Histogram,
@@ -109,11 +109,11 @@ pub(crate) struct StoreHealth {
 
 #[derive(Debug)]
 struct State {
-    /// The store, for people.
+    /// The store's name in messages.
     name: String,
-    /// The time from which an answered request is slow; a request that is given up later was not answered.
+    /// The time after which an answer is slow. A request that was given up counts as unanswered.
     slow_after: Duration,
-    /// Recoveries that follow each other faster are not logged.
+    /// The least time between two logged recoveries.
     quiet: Duration,
     channels: [Channel; 2],
 }
@@ -123,16 +123,16 @@ struct Channel {
     last_success: Option<Instant>,
     /// The failures since the last success.
     row: Option<Row>,
-    /// The logged trouble that was not yet taken back.
+    /// The logged failures whose end was not logged yet.
     logged: Option<Logged>,
     recovered_at: Option<Instant>,
 }
 
-/// Failures without a success in between.
+/// Consecutive failures without a success.
 #[derive(Clone, Debug)]
 struct Row {
     since: Instant,
-    /// The time at which the last one of them was met.
+    /// The time of the last failure.
     at: Instant,
     count: u64,
     error: String,
@@ -143,31 +143,31 @@ struct Logged {
     severity: Severity,
     since: Instant,
     count: u64,
-    /// The words that were logged last, and when.
+    /// The error that was logged last, and when.
     error: String,
     at: Instant,
 }
 
-/// The trouble with the store that an election is held in, as one node has met it.
+/// The present failures of the store that an election is held in, as seen by one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreTrouble {
-    /// The store, without what could be secret.
+    /// The store, without secrets.
     pub store: String,
     /// The failing operation: `read`, or `renewal` for all requests that take, keep or release the lead.
     pub operation: &'static str,
-    /// The number of failed requests in a row, those that were not answered in time included.
+    /// The number of consecutive failed requests, including those without an answer in time.
     pub failures: u64,
-    /// The time since which no such request has succeeded, on this machine's boot clock: of a renewal, since the last one that did; of a
-    /// read, since the first one that failed.
+    /// The time since which no such request has succeeded, on this machine's boot clock: for a renewal the last success, for a read the
+    /// first failure.
     pub since: Instant,
-    /// The time at which the last one of them failed. A member of a cluster by seniority asks no more once it hears the others again.
+    /// The time of the last failure. A member of a cluster by seniority sends no more requests once it hears the others again.
     pub last: Instant,
-    /// The store's own words for the last one.
+    /// The store's own error for the last one.
     pub error: String,
 }
 
 impl StoreTrouble {
-    /// A sentence about it, as of `now`.
+    /// Describes it in a sentence, as of `now`.
     #[must_use]
     pub fn text(&self, now: Instant) -> String {
         let Self { store, operation, failures, since, last, error } = self;
@@ -180,12 +180,12 @@ impl StoreTrouble {
     }
 }
 
-/// The machine gives a request up when the time for its answer has passed, as it counts.
+/// Half of the time after which the machine gives a request up.
 fn slow_after(timers: &Timers) -> Duration {
     (timers.answer_timeout / 2).into()
 }
 
-/// Rounds to a tenth of a second, where that is short beside it.
+/// Rounds a time of a second or more to a tenth of a second.
 fn rounded(time: Duration) -> Duration {
     let millis = time.as_millis();
     Duration::from_millis(if millis < 1_000 { millis } else { millis / 100 * 100 })
@@ -210,7 +210,7 @@ impl Default for StoreHealth {
 }
 
 impl StoreHealth {
-    /// Sets the name of the store, where it is known, and the time from which an answer is slow for these timers.
+    /// Sets the store's name, if known, and the limits for these timers.
     pub(crate) fn describe(&self, name: Option<&str>, timers: &Timers) {
         let mut state = self.lock();
         if let Some(name) = name {
@@ -232,14 +232,14 @@ impl StoreHealth {
         self.slow[operation as usize].load(Ordering::Relaxed)
     }
 
-    /// The present troubles.
+    /// The present failures, renewals first.
     pub(crate) fn troubles(&self) -> Vec<StoreTrouble> {
         let state = self.lock();
         Operation::ALL.into_iter().rev().filter_map(|operation| state.trouble(operation)).collect()
     }
 
-    /// The reason why no renewal succeeded, or else the other failures. A renewal of unknown outcome is looked up, so that of a store that
-    /// does not answer mostly looks fail: all count.
+    /// The failures behind a lost lead: those of renewals if there are any. A renewal with an unknown outcome is followed by reads, so
+    /// with a silent store mostly reads fail: all are counted.
     pub(crate) fn loss(&self, now: Instant) -> Option<String> {
         let troubles = self.troubles();
         let failures = troubles.iter().map(|trouble| trouble.failures).sum();
@@ -261,8 +261,8 @@ impl StoreHealth {
         state.channels[operation as usize].last_success = Some(now);
         let ended = Operation::ALL.map(|other| {
             let channel = &mut state.channels[other as usize];
-            // A node that does not lead writes nothing, so no write of it can succeed: the last failure is over when the store has
-            // answered reads for long enough.
+            // A node that does not lead writes nothing, so none of its writes can succeed: its last failure is over when the store
+            // has answered reads for long enough.
             let failed_last =
                 channel.row.as_ref().map(|row| row.at).filter(|at| now >= at.after(quiet.times(OVER_AFTER)));
             let ended_at = if other == operation { Some(now) } else { failed_last };
@@ -289,7 +289,7 @@ impl StoreHealth {
         match &mut channel.logged {
             Some(logged) => {
                 logged.count += 1;
-                // Other words are news, though not without end.
+                // Another error is logged too, at a limited rate.
                 let is_news = error != logged.error && now >= logged.at.after(quiet);
                 if severity <= logged.severity && !is_news {
                     return;
@@ -318,8 +318,7 @@ impl StoreHealth {
 }
 
 impl Channel {
-    /// Ends the row of failures, which ended at that time. Returns the failures that were logged and how long they have lasted, if the end
-    /// is to be logged.
+    /// Ends the row of failures, as of `at`. Returns the number and the duration of the logged failures, if the end is to be logged.
     fn end_row(&mut self, at: Instant, now: Instant, quiet: Duration) -> Option<(u64, Duration)> {
         self.row = None;
         // A store that fails and answers in turn is logged as failing, and not twice for each turn.
@@ -351,7 +350,7 @@ impl State {
     }
 }
 
-/// A request that is under way. If it is dropped without an outcome, it was given up.
+/// A request in progress. If it is dropped without an outcome, it was given up.
 pub(crate) struct StoreRequest {
     health: Arc<StoreHealth>,
     operation: Operation,
@@ -366,7 +365,7 @@ impl StoreRequest {
         Self { health: Arc::clone(health), operation, began, attempts, has_outcome: false }
     }
 
-    /// Waits for the answer, and notes it.
+    /// Waits for the answer, and records it.
     pub(crate) async fn run<T, E: StoreError>(
         mut self,
         request: impl Future<Output = Result<T, E>>,
@@ -389,7 +388,7 @@ impl StoreRequest {
 impl Drop for StoreRequest {
     fn drop(&mut self) {
         let (health, waited) = (&self.health, clock::now().since(self.began));
-        // A request that is given up earlier is not wanted any more.
+        // A request that was given up early is not a failure: its answer was no longer needed.
         let slow_after = health.lock().slow_after;
         if self.has_outcome || waited < slow_after {
             return;
@@ -438,7 +437,7 @@ mod tests {
         assert_eq!(lost, expected);
         let later = health.loss(health.troubles().remove(0).last.after(Duration::from_secs(30))).unwrap();
         assert!(later.ends_with("connection refused (3 failures, the last one 30s ago)"), "{later}");
-        // The operation that keeps the lead comes first.
+        // Renewals come first.
         let write = StoreRequest::begin(&health, Operation::Renewal);
         let unknown: Result<(), _> = Err(SetError::Unknown { why: "reset".to_owned() });
         let _ = write.run(async { unknown }).await;
@@ -489,7 +488,7 @@ mod tests {
         }
         let state = health.lock();
         let channel = &state.channels[Operation::Read as usize];
-        // Logged, taken back, and logged once more.
+        // Logged as failing, as recovered, and as failing again.
         assert_eq!(channel.logged.as_ref().map(|logged| logged.count), Some(4));
     }
 }

@@ -1,18 +1,18 @@
-//! Versions of the protocol: its own, and the one before. The formats that go with each are in `formats.rs`.
+//! The versions of the protocol that this program speaks. The formats of each version are in `formats.rs`.
 //!
-//! Two nodes talk in the highest version that both speak, so nodes of two neighbouring versions are one cluster, and its nodes can be
-//! upgraded one after the other. How a version is added, and why a cluster of two versions is safe, is in
-//! `docs/decisions/0025-formats-are-read-one-version-before-they-are-written.md`.
+//! Two nodes talk in the highest version that both speak, so nodes of two adjacent versions form one cluster, and can be upgraded one
+//! after the other. `docs/decisions/0025-formats-are-read-one-version-before-they-are-written.md` explains how to add a version, and
+//! why a cluster of two versions is safe.
 
 use std::fmt;
 
-/// The version of the protocol that this program has: of the frames, and of what all nodes must make of them alike.
+/// This program's version of the protocol: of the frames, and of the rules by which all nodes treat them alike.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The versions of the protocol that this program speaks: its own, and the one before once there is one.
 pub const SPOKEN: Versions = Versions { lowest: 1, highest: PROTOCOL_VERSION };
 
-/// Versions of the protocol, from one to another, both included.
+/// A range of versions of the protocol, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Versions {
     /// The oldest.
@@ -22,7 +22,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// The newest version that both sides speak: the one in which they talk. `None` if there is none.
+    /// The newest version that both sides speak, in which they talk. `None` if there is none.
     #[must_use]
     pub const fn common(self, other: Self) -> Option<u32> {
         let highest = if self.highest < other.highest { self.highest } else { other.highest };

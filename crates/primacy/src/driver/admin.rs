@@ -1,4 +1,4 @@
-//! Answers to operators' requests.
+//! Replies to operators' requests.
 
 use primacy_core::{Command, Input, Protocol, Reason, Term};
 
@@ -9,7 +9,7 @@ use crate::leadership::request::AdminRequest;
 use crate::status::{Status, View};
 
 impl Frontend {
-    /// Answers, and returns the input for the machine. The caller may have gone away.
+    /// Replies to a request, and returns the input for the machine. The caller may have stopped waiting.
     pub(crate) fn on_admin_request<P: Protocol, W: AdminView<P>>(
         &mut self,
         ask: AdminRequest,
@@ -40,7 +40,7 @@ impl Frontend {
                     Err(AdminError::GivingUp { term, .. }) => Ok(term),
                     resigned => resigned,
                 };
-                // A lead that is being given up already has its reason.
+                // A lead that is being given up already keeps its reason.
                 let command = self.leads().is_ok().then_some(Command::Resign);
                 let _ = answer.send(resigned);
                 self.begin_end(command)?
@@ -76,7 +76,7 @@ impl Frontend {
         Err(AdminError::NotLeading { node, leader, not_campaigning })
     }
 
-    /// Ends the leadership as the operator asked; the machine does not know the reason.
+    /// Begins the end of the leadership, for the operator's reason, which the machine does not know.
     fn begin_end(&self, command: Option<Command>) -> Option<Command> {
         if let (Some(_), Some(cell)) = (command, &self.cell) {
             cell.begin_end(Reason::Resigned);

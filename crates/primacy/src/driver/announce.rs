@@ -1,4 +1,4 @@
-//! Publishing a leader's announcement: the request of the application, and the elections that carry it.
+//! Publishing announcements: the application's request, and the elections that carry announcements.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use super::Frontend;
 use crate::error::PublishError;
 use crate::leadership::request::PublishRequest;
 
-/// A machine, as far as its leader can tell the others something of the application's.
+/// A machine that may carry a leader's announcements.
 pub(crate) trait Announces {
-    /// True if messages of the leader carry an announcement.
+    /// True if the leader's messages carry an announcement.
     const CARRIES: bool = false;
 
-    /// Announces the state, and returns its number; `None` if this node does not lead, or messages carry nothing.
+    /// Announces the state, and returns its number; `None` if this node does not lead, or if messages carry no
+    /// announcement.
     fn announce(&mut self, _: Instant, _: Arc<[u8]>) -> Option<LeaderSequence> {
         None
     }
@@ -52,7 +53,7 @@ impl Announces for Lease {}
 impl<N: Protocol, C: Protocol> Announces for Confirmed<N, C> {}
 
 impl Frontend {
-    /// Announces, and answers the request. The outputs of the machine must be drained afterwards.
+    /// Announces the state, and answers the request. The machine's effects must be performed afterwards.
     pub(crate) fn on_publish<P: Announces>(&self, now: Instant, order: PublishRequest, machine: &mut P) {
         let PublishRequest { term, state, answer } = order;
         let current = self.cell.as_ref().filter(|cell| !cell.is_ending());
@@ -67,11 +68,11 @@ impl Frontend {
             let leader = leader.filter(|&leader| leader != node);
             if P::CARRIES { PublishError::NotLeading { node, leader } } else { PublishError::NotCarried }
         });
-        // The caller may have gone away.
+        // The caller may have stopped waiting.
         let _ = answer.send(announced);
     }
 
-    /// Shows the observers the machine's last announcement, if it is newer than theirs.
+    /// Publishes the machine's last announcement to the observers, if it is newer than theirs.
     pub(crate) fn tell_announced(&self, machine: &impl Announces) {
         if let Some((number, state)) = machine.announced() {
             self.publisher.announced(number, state);

@@ -1,4 +1,4 @@
-//! The elections among peers, each in the terms of the driver.
+//! The elections among peers, adapted to the driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,29 +26,29 @@ use crate::handshake::DiskId;
 use crate::lease_node;
 use crate::status::{ConfirmationView, ElectionView, View};
 
-/// An election among peers, as a node takes part in it.
+/// An election among peers, adapted to a node.
 pub(super) trait AmongPeers: Protocol + Quiescent + Announces + Sized {
-    /// The machine of this node.
+    /// Creates the machine of this node.
     fn begin(setup: Setup<'_>, now: Instant) -> Self;
-    /// Wraps its message as a message of any election.
+    /// Wraps a message of this election for the mesh.
     fn say(message: Self::Message) -> Word;
-    /// Returns its message; `None` if it belongs to another election.
+    /// Unwraps a message; `None` if it belongs to another election.
     fn hear(word: Word) -> Option<Self::Message>;
-    /// Its durable state.
+    /// Converts the durable state for the state file.
     fn hard(durable: Self::Durable) -> HardState;
-    /// Its state, for people.
+    /// The state of the election.
     fn view(&self) -> ElectionView;
-    /// The highest term that it has heard of without promising to keep it: a node that has lost its disk must be told of it, where
-    /// such terms count.
+    /// The highest term of which this node has heard without a durable promise, if the election has such terms: a node that has
+    /// lost its disk must learn of it.
     fn heard_of(&self) -> Option<Term> {
         None
     }
-    /// The highest number of a term or an election that it goes by, where that is on no disk: others may name higher ones, as far
-    /// as elections can have led.
+    /// The highest term or round that this machine has reached without persisting it: other nodes may name higher ones only as
+    /// far as elections can have led.
     fn reached(&self) -> Term {
         Term(0)
     }
-    /// The kind of heartbeat message, whose round trip can be timed; `None` for other messages.
+    /// The side of a heartbeat that the message is, to time its round trip; `None` for other messages.
     fn beat(_: &Self::Message) -> Option<Beat> {
         None
     }
@@ -71,7 +71,7 @@ pub(super) enum Beat {
     Answered { number: u64, to: Incarnation },
 }
 
-/// The time that a server of a ranked election listens at its start, in heartbeats: as the note has it.
+/// The time that a server of a ranked election listens at its start, in heartbeats: the value of the source.
 const INITIAL_COUNT: u32 = 5;
 
 /// The configuration of a quorum's machine.
@@ -247,7 +247,7 @@ impl Quiescent for Bully {
     }
 }
 
-/// An election on a ring, whichever way its probes go.
+/// The messages of an election on a ring, by the kind of its probes.
 trait Around: Probing {
     fn say(message: on_a_ring::Message<Self::Probe>) -> Word;
     fn hear(word: Word) -> Option<on_a_ring::Message<Self::Probe>>;
@@ -277,7 +277,7 @@ impl<A: Around> AmongPeers for OnARing<A> {
     fn begin(Setup { me, voters, timers, .. }: Setup<'_>, now: Instant) -> Self {
         let config = on_a_ring::Config {
             me,
-            // In the order of the names: each node knows it without being told.
+            // In the order of the names, which every node knows.
             ring: voters.into_iter().collect(),
             heartbeat_interval: timers.renewal.into(),
             miss_count: timers.miss_count,
@@ -362,7 +362,7 @@ impl Quiescent for Seniority {
     }
 }
 
-/// A cluster whose splits a store decides.
+/// A cluster by seniority whose splits a store decides.
 impl EffectHandler<Seniority> for PeersAndStore {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Ok(()) // What must not be forgotten is in the store.
@@ -401,7 +401,7 @@ impl AdminView<Seniority> for PeersAndStore {
     }
 }
 
-/// The machine of a nomination that is confirmed.
+/// Creates the machine of a nomination that is confirmed.
 fn confirmed<N, C>(setup: Setup<'_>, confirmation: C, now: Instant) -> Confirmed<N, C>
 where
     N: AmongPeers<Durable = ()>,
@@ -482,7 +482,7 @@ impl<N: Protocol<Durable = ()> + Quiescent> Quiescent for Confirmed<N, Quorum> {
     }
 }
 
-/// The machine of a nomination that a store confirms.
+/// Creates the machine of a nomination that a store confirms.
 pub(super) fn confirmed_by_store<N: AmongPeers<Durable = ()>>(
     setup: Setup<'_>,
     now: Instant,
@@ -491,7 +491,7 @@ pub(super) fn confirmed_by_store<N: AmongPeers<Durable = ()>>(
     confirmed(setup, lease, now)
 }
 
-/// A nomination that a store confirms. Its part among peers is the nomination's.
+/// A nomination that a store confirms. Its view of the peers is the nomination's.
 impl<N: AmongPeers<Durable = ()>> EffectHandler<Confirmed<N, Lease>> for PeersAndStore {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Ok(()) // What must not be forgotten is in the store.

@@ -1,4 +1,4 @@
-//! A node that keeps metadata with the others: its election and its log on a disk, and its clients.
+//! A node with metadata: its election and its log on a disk, and the requests of its clients.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -35,22 +35,23 @@ use crate::transport::TransportError;
 
 type Metadata = machine::Metadata<SharedState>;
 
-/// The bytes of records in one message.
+/// The bytes of records in one append message.
 const APPEND_MAX: usize = 256 << 10;
-/// The most bytes under way to one follower.
+/// The most bytes in flight to one follower.
 const WINDOW: usize = 2 << 20;
 /// The bytes of a snapshot in one message.
 const PART_MAX: usize = 256 << 10;
-/// The bytes of records after which a snapshot takes their place.
+/// The bytes of records after which a snapshot replaces them.
 const SNAPSHOT_AFTER: usize = 64 << 20;
-/// The bytes of records that stay in memory.
+/// The most bytes of records that are kept in memory.
 const KEPT_MAX: usize = 8 << 20;
-/// The cost of records that are applied in one step, in bytes of records that take as long: a few milliseconds, also on a slow machine.
+/// The most cost of records applied in one step, in bytes of records that take as long to apply: a few milliseconds, even on a slow
+/// machine.
 const APPLY_MAX: usize = 64 << 10;
-/// The most bytes that may wait for one peer: more than the log ever has under way to it.
+/// The most bytes that may wait for one peer: above what the log ever has in flight to it.
 pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
 
-/// The log of a node, and the sender of requests for it.
+/// The opened log of a node, and the receiver of requests to its map.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     log: LogFile,
@@ -62,7 +63,7 @@ pub(crate) struct Keeping {
     log_lost: bool,
 }
 
-/// The disk, the log, the mesh and the clients of one node.
+/// The effects of a machine with metadata: on the disk, the log, the mesh and the clients.
 #[derive(Debug)]
 struct MetadataEffects {
     peers: PeersEffects,
@@ -71,24 +72,24 @@ struct MetadataEffects {
     map: MapEnd,
     next: u64,
     waiting: HashMap<Ticket, Waiter>,
-    /// The writes that are not done yet, with the bytes of each, whether or not their callers still wait.
+    /// The unfinished writes, with the bytes of each, whether or not their callers still wait.
     open_writes: HashMap<Ticket, usize>,
     open_bytes: usize,
-    /// The number of writes at which those without a waiting caller are looked for.
+    /// The number of waiting requests at which those without a caller are removed.
     sweep_at: usize,
     arrived: VecDeque<super::Arrival>,
     reached: Reached,
-    /// The number of writes that a leader could not read.
+    /// The number of writes that the leader could not read.
     unreadable: u64,
 }
 
-/// The voters and nodes that the mesh was given.
+/// The voters and nodes that the mesh was last given.
 #[derive(Debug, Default)]
 struct Reached {
     voters: Option<Arc<Voters>>,
-    /// The nodes that it is to reach.
+    /// The nodes to which the mesh connects.
     nodes: BTreeMap<NodeId, Arc<str>>,
-    /// There are others among them than the voters.
+    /// True if there are other nodes among them than voters.
     more: bool,
 }
 
@@ -101,14 +102,14 @@ enum Waiter {
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
-/// The most bytes of writes that may wait until they are done.
+/// The most bytes of unfinished writes.
 const OPEN_BYTES_MAX: usize = 64 << 20;
 
-/// The number of writes that may wait before the first sweep.
+/// The number of waiting requests before the first sweep.
 const SWEEP_FIRST: usize = 8192;
 
 impl Keeping {
-    /// Opens the log of a node whose state is open.
+    /// Opens the log of a node whose state file is open.
     pub(crate) fn open(
         config: &Config,
         dir: &Path,
@@ -124,7 +125,8 @@ impl Keeping {
             tracing::warn!("{found}");
         }
         let members = members(peers);
-        // Voters that do not fit must be refused now, and not when they are to be recorded, at the first election.
+        // Voters that do not fit into the state file are refused now, and not at the first election, which would record
+        // them.
         disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         Ok(Self { log, stored, map, voters, durability, log_lost })
@@ -132,8 +134,8 @@ impl Keeping {
 }
 
 impl Entry {
-    /// Takes part until the end, and keeps metadata with the others. To be called inside a `LocalSet`; why it ended is reported by
-    /// the driver.
+    /// Takes part with metadata until the node leaves or halts. Must be called inside a `LocalSet`; the driver reports why it
+    /// ended.
     pub(crate) async fn live_keeping(
         self,
         config: &Config,
@@ -142,7 +144,7 @@ impl Entry {
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         let Keeping { log, stored, map, voters: configured, durability, log_lost } = keeping;
-        // The machine takes those of the log, if they are newer.
+        // The machine uses the voters of the log if they are newer.
         let voters = self.stored.voters.clone().unwrap_or_else(|| Arc::clone(&configured));
         let begin = |setup: Setup<'_>, now: Instant| {
             let config = machine::Config {
@@ -159,10 +161,11 @@ impl Entry {
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut effects = MetadataEffects::new(peers, log, durability, map);
                 if machine.election().disk_state() == DiskState::Lost {
-                    // Its list of voters was given to it since, and it has to hear the nodes that are not on that one, too.
+                    // Its list of voters may be newer than its loss of the disk; it must also hear the configured nodes
+                    // that are not on that list.
                     effects.reached.nodes = configured.members.clone();
                 }
-                // Before the first connection is made: the voters in the configuration may be old.
+                // Before the first connection: the configured voters may be outdated.
                 if let Err(error) = effects.tell_mesh(&machine) {
                     let _ = ready.send(Err(error.into()));
                     return effects.peers.close().await;
@@ -182,7 +185,7 @@ impl Entry {
     }
 }
 
-/// The voters of a configuration.
+/// The voters of the configuration.
 pub(super) fn members(peers: &Peers) -> BTreeMap<NodeId, Arc<str>> {
     peers.iter().map(|(node, address)| (node, address.into())).collect()
 }
@@ -222,30 +225,30 @@ impl MetadataEffects {
         }
     }
 
-    /// Has the state file know how far the log goes.
+    /// Records in the state file how far the log reaches.
     fn note_log(&mut self) -> Result<(), Halt> {
         let noted = self.peers.state.note_log(self.log.reach());
         noted.map_err(|error| Halt::Failed { why: error.to_string() })
     }
 
-    /// Ends this node if its state directory is gone.
+    /// Halts this node if its state directory is gone.
     fn check_in_place(&self) -> Result<(), Halt> {
         self.peers.state.check_in_place().map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.log.check_in_place().map_err(|error| Halt::Failed { why: error.to_string() })
     }
 
-    /// Tells the mesh the nodes to reach and the voters, if they have changed.
+    /// Passes the nodes to reach and the voters to the mesh, if they have changed.
     fn tell_mesh(&mut self, machine: &Metadata) -> Result<(), TransportError> {
         let (replica, reached) = (machine.replica(), &mut self.reached);
         let voters = replica.voters();
         let same = reached.voters.as_ref().is_some_and(|known| Arc::ptr_eq(known, voters));
-        // Only a leader reaches nodes beside the voters, and only while a node is being added or removed.
+        // Only a leader reaches other nodes than voters, while a node is being added or removed.
         if same && !reached.more && !replica.is_active() {
             return Ok(());
         }
         let mut nodes = replica.reach();
-        // Former voters are told so before they are left: until that is committed. And a node that has lost its disk has to hear all
-        // that it has known as voters.
+        // Former voters must learn of their removal, so they stay connected until it is committed. A node that has lost its disk
+        // must hear all nodes that it has known as voters.
         if replica.committed() < voters.number || machine.election().disk_state() == DiskState::Lost {
             for (node, address) in &reached.nodes {
                 nodes.entry(*node).or_insert_with(|| Arc::clone(address));
@@ -265,7 +268,7 @@ impl MetadataEffects {
         Ok(())
     }
 
-    /// Checks that this node can be made a voter, as far as that is known here.
+    /// Checks that the node can be made a voter, as far as this node knows.
     fn may_add(&self, node: NodeId, address: &Arc<str>) -> Result<(), String> {
         self.peers.mesh.may_add(node, address).map_err(|error| error.to_string())?;
         let voters = self.reached.voters.iter().flat_map(|voters| voters.members.clone());
@@ -273,14 +276,14 @@ impl MetadataEffects {
         disk::check_room(&members).map_err(|error| error.to_string())
     }
 
-    /// The input for a request; `None` if it is answered already.
+    /// The input for a request; `None` if it was answered at once.
     fn ask(&mut self, asked: MapRequest) -> Option<Input<Message>> {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
             MapRequest::Write(command, answer) => {
                 if self.open_writes.len() >= REQUESTS_MAX || self.open_bytes >= OPEN_BYTES_MAX {
-                    // Their callers may be gone long since, and they still wait for a leader.
+                    // The callers of unfinished writes may be gone; the writes still wait for a leader.
                     let _ = answer.send(Err(MapError::Busy));
                     return None;
                 }
@@ -309,7 +312,7 @@ impl MetadataEffects {
         Some(Input::Message { from: Endpoint::Client, message: Message::Ask(ask) })
     }
 
-    /// Forgets the writes without a waiting caller.
+    /// Removes waiting requests whose callers are gone.
     fn sweep(&mut self) {
         if self.waiting.len() < self.sweep_at {
             return;
@@ -323,7 +326,7 @@ impl MetadataEffects {
     }
 
     fn on_answer(&mut self, answer: Answer) {
-        // Who asked may not wait any more.
+        // The caller may have stopped waiting.
         match answer {
             Answer::Readable(ticket) => {
                 if let Some(Waiter::Read(answer)) = self.waiting.remove(&ticket) {
@@ -345,7 +348,7 @@ impl MetadataEffects {
             Answer::Unreadable(ticket) => {
                 self.is_done(ticket);
                 self.unreadable += 1;
-                // Clients set the rate; so the first time, the second, the fourth and so on.
+                // Clients set the rate, so only the first, second, fourth occurrence and so on are logged.
                 if self.unreadable.is_power_of_two() {
                     tracing::error!(
                         times = self.unreadable,
@@ -374,9 +377,9 @@ impl MetadataEffects {
         }
     }
 
-    /// Publishes this node's progress.
+    /// Publishes this node's progress to the handles of the map.
     fn post(&mut self, machine: &Metadata) {
-        // A snapshot may be ahead of the committed records, and so of the final history.
+        // Not while a snapshot is ahead of the committed records.
         if machine.replica().is_current() {
             let (version, step) = {
                 let state = machine.state().read();
@@ -413,7 +416,7 @@ impl MetadataEffects {
             super::Arrival::Evidence(evidence) => Ok(Some(Input::Evidence(evidence))),
             super::Arrival::PeerDisk { node, disk } => {
                 match self.peers.state.record_peer_disk(node, disk) {
-                    // It would be the end of one leader after the other.
+                    // As an error, it would halt one leader after the other.
                     Err(error @ DiskError::TooLong { .. }) => {
                         tracing::warn!(%node, "its disk is not remembered, so that a later one would be taken at its word: {error}");
                     }
@@ -425,10 +428,10 @@ impl MetadataEffects {
     }
 }
 
-/// The next arrival that one write may serve together with those before it.
+/// The next arrival that may be handled in one batch, and so with one write, with those before it.
 ///
-/// Evidence that has come begins a new batch, for the list of voters that came before it must be this node's list when it talks to the
-/// node that it connects with. And nothing overtakes it: the node that it vouches for may have sent the next message.
+/// Evidence always begins a new batch: if a list of voters came before it, that list must be in force when this node talks to the node
+/// that the evidence connects it with. And nothing overtakes evidence, because its sender may have sent the next message too.
 fn next_ready(
     arrived: &mut VecDeque<super::Arrival>,
     inbox: &mut mpsc::Receiver<super::Arrival>,
@@ -472,7 +475,8 @@ impl EffectHandler<Metadata> for MetadataEffects {
             Durable::Log(write) => {
                 let began = clock::now();
                 let written = match &write {
-                    // Its records are here, so no caller waits for it.
+                    // Its records are on this node already, so no caller waits for it, and it is written in the
+                    // background.
                     Write::Snapshot(snapshot) if self.log.passes(snapshot.number) => {
                         self.log.begin_snapshot(snapshot)
                     }
@@ -494,7 +498,7 @@ impl EffectHandler<Metadata> for MetadataEffects {
                 {
                     self.peers.heartbeats.sent(node, number, clock::now());
                 }
-                // The mesh counts lost messages, and the machine sends them again.
+                // The mesh counts lost messages, and the machine repeats them.
                 let _ = self.peers.mesh.send(node, Word::Metadata(Box::new(message)));
             }
             (Endpoint::Client, Message::Answer(answer)) => self.on_answer(answer),
@@ -608,8 +612,8 @@ mod tests {
     use super::*;
     use crate::transport::Arrival;
 
-    /// A readmitted node waits for the others' knowledge. If it were asked for its log before it hears of that, it would answer as a
-    /// node that has lost nothing.
+    /// A readmitted node waits for the evidence of the others. If the request for its log overtook that, it would answer like a node
+    /// that has lost nothing.
     #[test]
     fn evidence_begins_anew_and_nothing_overtakes_it() {
         let node = NodeId::new("b").unwrap();
@@ -624,7 +628,7 @@ mod tests {
         }
         let mut arrived = VecDeque::new();
         assert_eq!(next_ready(&mut arrived, &mut inbox), Some(said(1)));
-        // Also when something else, a deadline, is the first of the next batch.
+        // Also if another input, such as a deadline, is the first of the next batch.
         for _ in 0..2 {
             assert_eq!(next_ready(&mut arrived, &mut inbox), None);
             assert_eq!(arrived, std::slice::from_ref(&evidence));

@@ -1,10 +1,10 @@
-//! The moments at which a node looks whether its state directory is still there.
+//! The interval at which a node checks that its state directory exists.
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::config::STATE_LOOK;
 
-/// A clock that tells when to look again.
+/// The timer of that check.
 #[derive(Debug)]
 pub(super) struct Presence(Interval);
 
@@ -15,7 +15,7 @@ impl Presence {
         Self(interval)
     }
 
-    /// Waits until it is time to look. Nothing is lost if this is dropped.
+    /// Waits until the next check is due. Cancel safe.
     pub(super) async fn due(&mut self) {
         self.0.tick().await;
     }

@@ -1,4 +1,5 @@
-//! The files of one node, which are opened together: its state, and its log where metadata is kept. Each is held against the other.
+//! The files of one node, which are opened together: its state file, and its log if it has metadata. Each is checked against the
+//! other.
 
 use std::path::Path;
 
@@ -12,17 +13,17 @@ use crate::handshake::Voters;
 use crate::log_file::LogError;
 use crate::log_file::{self, Bounds, Limits, LogDefect, LogFile};
 
-/// A log that is open, and what was found in it.
+/// An open log, and its defects.
 #[derive(Debug)]
 pub(super) struct OpenLog {
     pub(super) log: LogFile,
     pub(super) stored: log::Stored,
     pub(super) found: Vec<LogDefect>,
-    /// True if the log may lack what this node has held.
+    /// True if the log may lack records that this node has held.
     pub(super) log_lost: bool,
 }
 
-/// Opens the state of `node`, or makes it. If it is lost and a log is there, the node comes back as a node that has lost its disk.
+/// Opens the state file of `node`, or creates it. If it is lost and there is a log, the node starts as one that has lost its disk.
 ///
 /// # Errors
 /// [`OpenError`]; [`LogError::StateLost`] or [`LogError::BothLost`] if no other of these `peers` votes.
@@ -37,7 +38,8 @@ pub(super) fn open_state(
     Ok(StateFile::open_or_make(dir, election, node, remains)?)
 }
 
-/// Judges whether a node without metadata may count these voters: an earlier process that kept metadata may have left others.
+/// Checks that a node without metadata may use the configured voters: an earlier process with metadata may have recorded
+/// others.
 ///
 /// # Errors
 /// [`ConfigError::VotersOfRecord`]
@@ -51,7 +53,7 @@ pub(super) fn check_voters(stored: &Stored, configured: &Voters) -> Result<(), C
     Err(ConfigError::VotersOfRecord { recorded, number, configured })
 }
 
-/// Opens the log of `node`, whose state is open.
+/// Opens the log of `node`, whose state file is open.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -63,7 +65,7 @@ pub(super) fn open_log(
     (state, stored): (&mut StateFile, &Stored),
 ) -> Result<OpenLog, OpenError> {
     let log_lost = match (stored.log, durability) {
-        // Also where an election goes on that kept none.
+        // Also if an election continues that had no metadata.
         (None, _) => false,
         (Some(Durability::Fsync), Durability::Fsync) => {
             stored.log_lost || !LogFile::exists(dir, election, node)?
@@ -72,7 +74,7 @@ pub(super) fn open_log(
         (Some(Durability::Memory), _) | (Some(Durability::Fsync), Durability::Memory) => true,
     };
     if log_lost {
-        // Before an empty log is made, which would look like one that never had more.
+        // Recorded before an empty log is created, which would look like a complete one.
         state.persist_log_lost(true)?;
     }
     let bounds = Bounds::of(stored, log_lost);
