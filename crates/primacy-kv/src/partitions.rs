@@ -1,19 +1,16 @@
 //! Partitions: the primary of each, its number, and the nodes that can be a primary.
 //!
-//! It is the partition state table of BlazingMQ, kept by all replicas. Events are replicated: a node has come, has
-//! gone, has given something back, or an operator gives an order. The primaries follow from that on every replica
-//! alike; so the death of a node is one small record, whatever the number of partitions, and without events there is no
+//! It is the partition state table of BlazingMQ, kept by all replicas. Only events are replicated: a node joins, leaves
+//! or gives partitions back, or an operator gives an order. Every replica computes the primaries from the events in the
+//! same way; so the death of a node is one small record, however many partitions it has, and without events there is no
 //! traffic.
 //!
-//! Assumes   that a session is ended only when its node counts it as over (see [`Command::Join`]), when this
-//! incarnation of
-//!           the node is gone, or by the node itself, when it has stopped.
-//! Promises  that a partition has one primary at most; that its number grows with each that it gets; that no node gets
-//! it
-//!           before the former one has given it back, or its session has ended; that loads differ by one at most, in
-//! each
-//!           group and in all together, after every change of the nodes and partitions, as long as operators move
-//! nothing.
+//! Assumes   that a session is ended only when its node considers it over (see [`Command::Join`]), when that incarnation
+//!           of the node is gone, or by the node itself, when it has stopped.
+//! Promises  that a partition has at most one primary; that its number grows with each new primary; that no node gets it
+//!           before the former primary has given it back, or the former primary's session has ended; that loads differ
+//!           by one at most, in each group and in all groups together, after every change of the nodes and partitions,
+//!           unless operators move partitions.
 //! Costs     a few bytes for each partition, and a step for each when a node comes or goes.
 //!
 //! ```text

@@ -7,7 +7,7 @@
 //! The roles of a node:
 //!
 //! ```text
-//!               silence: Election to all higher names            no higher name is alive: Coordinator to lower names  
+//!               silence: Election to all higher names            no higher name is alive: Coordinator to lower names
 //!   Following ───────────────────────────────────────► Electing ────────────────────────────────────────► Leading
 //!       ▲                                                │ Alive                                             │
 //!       │                                                ▼                                                   │

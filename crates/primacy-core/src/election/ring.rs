@@ -1,8 +1,8 @@
 //! Ring (Chang and Roberts 1979): a probe that travels around the ring carries the highest name that it has met.
-//! Assumes a ring on which each node reaches the next one that is alive; crashes, not partitions. Promises at most one
-//! leader *only while that holds*; a partition elects two. No token. Costs with all n nodes starting, n·Hₙ probes on
-//! the average over all rings, 2n − 1 at best, n(n + 1)/2 at worst; and n messages to announce the leader. Each
-//! heartbeat is n messages. Prefer `quorum`; or let one confirm it.
+//! Assumes   a ring on which each node reaches the next one that is alive; crashes, not partitions.
+//! Promises  at most one leader *only while that holds*; a partition elects two. No token.
+//! Costs     with all n nodes starting, n·Hₙ probes on the average over all rings, 2n − 1 at best, n(n + 1)/2 at worst; and n
+//!           messages to announce the leader. Each heartbeat is n messages.   Prefer `quorum`; or let one confirm it.
 //!
 //! A node that misses the leader sends a probe with its own name. A node passes on a probe with a higher name than its
 //! own; it replaces the first lower name by its own, and drops later ones. A node that receives its own name has the

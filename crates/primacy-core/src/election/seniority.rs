@@ -1,10 +1,10 @@
-//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and is the leader. Assumes
-//! bounded message delay most of the time; nodes know some seeds, and each has a name; crashes, and partitions, whose
-//! outcome the [`Policy`] decides. Promises the members agree on a view, with one coordinator, soon after the network
-//! is whole; ages and numbers of views never go back. *Not* one leader at a time: a part learns late that the cluster
-//! has split. No fencing token. Costs a heartbeat to every member from each, or from each to k; a change of members: 2n
-//! messages. A coordinator that dies is replaced after `stable_after` and the detection of its silence. Prefer
-//! `quorum`; or let one confirm it.
+//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and is the leader.
+//! Assumes   bounded message delay most of the time; nodes know some seeds, and each has a name; crashes, and partitions,
+//!           whose outcome the [`Policy`] decides.
+//! Promises  the members agree on a view, with one coordinator, soon after the network is whole; ages and numbers of views
+//!           never go back. *Not* one leader at a time: a part learns late that the cluster has split. No fencing token.
+//! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that
+//!           dies is replaced after `stable_after` and the detection of its silence.   Prefer `quorum`; or let one confirm it.
 //!
 //! The roles of a node:
 //!

@@ -1,11 +1,11 @@
 //! Session: the owner of the first entry in a store's queue leads; an entry is removed when its owner's session ends.
 //!
-//! Assumes the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
-//! the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`. Promises at most one
-//! node at a time believes that it leads; each leadership has a higher token. Costs one keep-alive per third of the
-//! session or less for each candidate, and a look (a read of the queue); a take-over after silence costs the whole
-//! session, after a resignation or a reported death one notification and a look. No herd: only the next in the queue is
-//! notified.
+//! Assumes   the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
+//!           the last keep-alive was sent; the rates of any two clocks differ by at most `drift_max`.
+//! Promises  at most one node at a time leads; each leadership has a higher token.
+//! Costs     one keep-alive per third of the session or less for each candidate, and a look (a read of the queue); a
+//!           take-over after silence costs the whole session, after a resignation or a reported death one
+//!           notification and a look. No herd: only the next in the queue is notified.
 //!
 //! The roles of a node:
 //!

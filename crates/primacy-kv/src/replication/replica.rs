@@ -1,20 +1,15 @@
-//! The replica: a log that one leader at a time writes, and that a majority holds before it counts.
+//! The replica: one node's copy of a log that one leader at a time writes. A record is committed when a majority holds it.
 //!
 //! It is the cluster state ledger of BlazingMQ: the elected node leads, however far behind its log is, and catches up
-//! before it writes. The election is another machine's business; this one is told that it leads, and to which term it
-//! is bound.
+//! before it writes. The election is a separate machine, which sets the term that binds this one, and makes it lead.
 //!
-//! Assumes   that a term has one leader, which was voted for by a majority bound to that term; that records that were
-//! written
-//!           are still there after a restart ([`Durability::Fsync`]), or that fewer than a majority lose their logs
-//! before
-//!           they have recovered ([`Durability::Memory`]).
+//! Assumes   that a term has one leader, elected by a majority that is bound to the term; that written records survive a
+//!           restart ([`Durability::Fsync`]), or that fewer than a majority of the voters have lost their logs and not
+//!           yet recovered ([`Durability::Memory`]).
 //! Promises  that a committed record is never lost or changed, and that all nodes apply the same records in the same
-//! order.
-//! Costs     a message to each follower and its answer for all records that came meanwhile, and one write to each disk
-//! at the
-//!           same time. A new leader: one round trip to hear from a majority, the records that it lacks, and one
-//! record.
+//!           order.
+//! Costs     one message to each follower and its answer for all records gathered meanwhile, and one write to each disk,
+//!           at the same time. A new leader: one round trip to a majority, the records that it lacks, and one record.
 //!
 //! The roles of a node:
 //!
