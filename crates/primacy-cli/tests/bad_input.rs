@@ -1,5 +1,5 @@
-//! Bad input to `primacy run`: the message names the remedy, the exit code is right, and nothing is lost. The
-//! command is not run in any of these cases.
+//! Bad input to `primacy run`: the message names the remedy, the exit code is right, no data is lost, and the command
+//! is never run.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

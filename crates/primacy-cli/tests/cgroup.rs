@@ -1,7 +1,7 @@
-//! Jobs of many processes, each in a session of its own, are gone before their successor leads: in a control group, and
-//! where there can be none. A group also names what has thrown away all other signs of its node.
+//! Jobs of many processes, each in a session of its own, have ended before the next leader leads: both in a control
+//! group and without one. A control group also identifies processes that have dropped all other marks of their node.
 //!
-//! Groups need root, or a delegated one; where there is none, what is about them is not tried, which fails where
+//! Control groups need root, or a delegated group. Without either, these tests are skipped, which is a failure if
 //! `PRIMACY_REQUIRE_LIVE` is set.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,7 +1,7 @@
-//! A hundred random faults, one at a time, and what must hold under all of them: no token in the ledger ever goes
-//! down, no two jobs are ever alive at a time, no job ever acts past its lease, and there is always a leader again.
+//! A hundred random faults, one at a time, and the invariants under all of them: no token in the ledger ever goes down,
+//! no two jobs are ever alive at a time, no job ever acts past its lease, and there is always a leader again.
 //!
-//! `PRIMACY_FAULTS` and `PRIMACY_SEED` change their number and choice.
+//! `PRIMACY_FAULTS` sets the number of faults, and `PRIMACY_SEED` their choice.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

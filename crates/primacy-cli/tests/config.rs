@@ -1,4 +1,4 @@
-//! Settings from files, the environment and the command line: their precedence, and the messages about wrong ones.
+//! Settings from files, the environment and the command line: their precedence, and the messages about errors in them.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,4 +1,4 @@
-//! The control socket and the operator's verbs in abnormal situations: the rights of other users, wrong requests,
+//! The control socket and the operator's verbs in abnormal situations: other users' permissions, malformed requests,
 //! and the exit code of each failure.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

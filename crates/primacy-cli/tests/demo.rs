@@ -1,4 +1,4 @@
-//! The demo shows what it announces, and leaves nothing behind.
+//! The demo shows what its help announces, and leaves no process or file behind.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! A log on a disk that becomes full, on real processes: the node ends and reports the reason, every
-//! acknowledged write is there, and all is as before when there is room again.
+//! A log on a disk that becomes full, on real processes: the node ends and reports the reason, every acknowledged write
+//! is kept, and the node works again when the disk has room.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,4 +1,4 @@
-//! `primacy doctor` on a machine, on stores without a server, and on HTTP services. Real servers are tried in
+//! `primacy doctor` on a machine, on stores without a server, and on HTTP services. Tests with real servers are in
 //! `live/doctor.rs`.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,4 +1,4 @@
-//! `primacy doctor` on nodes of Primacy that answer in etcd's place: its findings, and that its remedies work.
+//! `primacy doctor` on nodes of Primacy with the etcd API: its findings, and that its remedies work.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,5 +1,5 @@
-//! Every election among peers on real processes: the leader is killed, and another node takes over; a leader
-//! that may have a token has one.
+//! Every election among peers on real processes: the leader is killed, and another node takes over; where the election
+//! has tokens, the leader has one.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

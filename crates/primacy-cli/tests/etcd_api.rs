@@ -1,4 +1,4 @@
-//! The etcd API of a node: its certificate, which may be replaced, and its address.
+//! The etcd API of a node: its address, and its certificate, which can be replaced while it serves.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,5 +1,5 @@
-//! Memory that clients can make a node hold: each attack leaves the memory of the real process within a
-//! bound, and others are answered.
+//! Memory that clients can make a node allocate: each attack leaves the memory of the real process within a bound, and
+//! other clients are still answered.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,6 +1,6 @@
-//! The time until another job runs when a leader is gone, and that its predecessor is gone by then.
+//! The time from a leader's end to the start of the next job; by then the previous job has ended.
 //!
-//! The bounds are generous, since tests share their machine; what was measured is printed.
+//! The bounds are generous, since tests share their machine; the measured times are printed.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! The promises of `primacy fence exec`: a stale command is not run, no two run at a time, and none outlives its
-//! lock.
+//! The promises of `primacy fence exec`: a stale command is not run, no two commands run at a time, and none outlives
+//! its lock.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

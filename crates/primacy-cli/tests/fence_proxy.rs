@@ -1,5 +1,5 @@
-//! The promises of `primacy fence proxy`: nothing stale reaches the service, all else does, whole and in bounded
-//! memory.
+//! The promises of `primacy fence proxy`: no stale request reaches the service, and all other requests do, unchanged
+//! and in bounded memory.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

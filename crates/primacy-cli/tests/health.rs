@@ -1,4 +1,4 @@
-//! Health: a node that is alive and useless does not lead.
+//! The health check: a node that is alive but cannot do its work does not lead.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,4 +1,4 @@
-//! Nodes whose leases differ, and a lease that is changed node by node while the election runs.
+//! Nodes with different leases, and a lease that is changed on one node after another while the election runs.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! Logs that are damaged, torn or lost, on real processes, and `primacy log repair`: nothing is lost where
-//! others have it, and a loss is accepted only on an operator's command.
+//! Logs that are damaged, torn or lost, on real processes, and `primacy log repair`: no record is lost that other nodes
+//! have, and a loss is accepted only on an operator's command.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

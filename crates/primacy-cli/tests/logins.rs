@@ -1,4 +1,5 @@
-//! A login in the URL of a store is in no output, whatever odd characters it has, and is refused where others could read it.
+//! A login in the URL of a store appears in no output, whatever special characters it has, and is refused where other
+//! users could read it.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! `primacy member` on real processes: the voters are changed while clients write, the progress is shown, and
-//! the change is refused where too few would be left.
+//! `primacy member` on real processes: the voters are changed while clients write, the progress is shown, and a change
+//! is refused if too few voters would be left.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,4 +1,4 @@
-//! Figures over HTTP.
+//! Metrics over HTTP.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

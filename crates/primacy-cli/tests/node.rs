@@ -1,4 +1,4 @@
-//! `primacy node` as a process: by files, with a witness, and as systemd sees it.
+//! `primacy node` as a process: with settings from files, with a witness, and under systemd.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! Leaders that cannot start their job give up the lead, say why, and back off, so that a node leads that can; a shortage that
-//! passes ends no node. Children that are not the node's own are reaped.
+//! Leaders that cannot start their job give up the lead, report the reason, and back off, so that another node can
+//! lead; a temporary shortage ends no node. Children that the node did not start itself are reaped.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,7 +1,6 @@
-//! An operator's story, on real processes: three nodes under mutual TLS, and all verbs of an operator.
+//! A session of an operator, on real processes: three nodes under mutual TLS, and all verbs of an operator.
 //!
-//! A watch runs from the beginning to the end, and is compared with the output of the other commands
-//! meanwhile.
+//! `primacy watch` runs from the beginning to the end, and its output is compared with that of the other commands.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

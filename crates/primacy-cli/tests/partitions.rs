@@ -1,4 +1,4 @@
-//! The verbs that change partitions, on nodes that keep metadata.
+//! The verbs that change partitions, on nodes that replicate metadata.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

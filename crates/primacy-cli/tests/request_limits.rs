@@ -1,5 +1,5 @@
-//! Small requests that would cost much, on real processes: they are refused before they are replicated, and the nodes live on, and
-//! again after a restart.
+//! Small requests with a large cost, on real processes: they are refused before they are replicated, and the nodes
+//! survive them, also after a restart.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

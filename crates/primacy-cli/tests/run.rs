@@ -1,5 +1,5 @@
-//! The promises of `primacy run` to its user: exit codes, signals, the environment, hooks, and that nothing
-//! is left behind.
+//! The promises of `primacy run` to its user: exit codes, signals, the environment, hooks, and that no process is left
+//! behind.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,5 +1,5 @@
-//! The etcd API: the clients that may come in, and the limits of clients that want too much or do not read
-//! their answers.
+//! The etcd API: which clients are admitted, and the limits for clients that request too much or do not read their
+//! answers.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

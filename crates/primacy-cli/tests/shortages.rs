@@ -1,4 +1,5 @@
-//! Stores that cannot be used for a while, on real processes: the lead is lost at the end of its lease, the job ends, and the node goes on.
+//! Stores that are unusable for a while, on real processes: the leader loses the lead at the end of its lease, its job
+//! ends, and the node goes on.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

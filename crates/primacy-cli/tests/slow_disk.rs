@@ -1,5 +1,5 @@
-//! A node alone on a slow disk, on real processes: while a write is on its way to the disk, no reader sees
-//! it; and if the node dies before it is there, no client has seen what is lost.
+//! A node alone on a slow disk, on real processes: while a write is not on the disk yet, no reader sees it. If the node
+//! dies before, no client has seen the lost write.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,5 +1,5 @@
 //! Five nodes by seniority, each in a network namespace of its own, are split into three and two, and meet again. Each
-//! policy ends as it says; and with a confirmation there are never two leaders. It needs root.
+//! policy has its documented outcome; and with a confirmation there are never two leaders. The tests need root.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,8 +1,9 @@
-//! Bits that flip and files that are cut, anywhere in the state directory of one of three nodes, started
-//! against the others: it is refused, or nothing comes of it, or the node comes back as one that has lost its
-//! disk. No token is given twice, and no acknowledged record is lost.
+//! Flipped bits and truncated files, anywhere in the state directory of one of three nodes, which then starts with the
+//! others: it refuses to start, or is not affected, or comes back as a node that has lost its disk. No token is given
+//! twice, and no acknowledged record is lost.
 //!
-//! A few places are drawn; with `PRIMACY_EVERY_BIT=1` twenty times as many. The unit tests of the state file and the log take every one.
+//! A few positions are drawn at random; with `PRIMACY_EVERY_BIT=1`, twenty times as many. The unit tests of the state
+//! file and the log try every position.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

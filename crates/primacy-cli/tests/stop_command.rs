@@ -1,5 +1,5 @@
-//! Work of others for the job: the stop command ends it, however the lead ends, and until it has succeeded no
-//! other node starts before the lease is over.
+//! Work of other processes for the job: the stop command ends it, however the lead ends, and until the command has
+//! succeeded no other node starts before the lease is over.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,4 +1,4 @@
-//! Nodes under mutual TLS as processes: errors of certificates are reported and counted, and unseat no leader.
+//! Nodes under mutual TLS as processes: errors of certificates are reported and counted, and depose no leader.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -1,8 +1,7 @@
-//! A job that its user may not kill: whatever asks for the end of the lead, it is kept until the job is gone,
-//! and the verb says so.
+//! A job that its user may not kill: however the lead is to end, it is kept until the job is gone, and the operator's
+//! verb reports that.
 //!
-//! The nodes run as another user than root, and the job becomes root by a set-uid program; so this fails for
-//! any user but root.
+//! The nodes run as another user than root, and the job becomes root by a set-uid program; so these tests need root.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

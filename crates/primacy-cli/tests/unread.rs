@@ -1,5 +1,5 @@
-//! The output of a node when it is not read, and its form: a reader that stops keeps nothing from happening,
-//! and with `--json` every line is JSON.
+//! The output of a node: a reader that stops reading delays no action of the node, and with `--json` every line is
+//! JSON.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

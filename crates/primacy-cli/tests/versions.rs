@@ -1,5 +1,5 @@
-//! `primacy node` on the files that another version has left on its disk, and beside nodes that speak another
-//! one: a clear error of ours, and nothing lost.
+//! `primacy node` with files of another version on its disk, and with peers of another version: the error is clear and
+//! Primacy's own, and no data is lost.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]

@@ -1,6 +1,6 @@
-//! The watchdog: armed while a node leads, fed only while the reset would come before the end of the lead,
-//! disarmed when the job is gone. A pipe replaces the device, which few machines have; the device's actions
-//! are computed from what was written to it.
+//! The watchdog: it is armed while a node leads, is fed only while the reset would come before the end of the lead, and
+//! is disarmed when the job is gone. A pipe replaces the device, which few machines have; the device's actions are
+//! computed from the bytes written to it.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 

@@ -42,7 +42,7 @@ struct Print {
 
 /// Runs the verb.
 pub(crate) fn config(args: &Config, sources: &Sources) -> Result<Exit, Failure> {
-    // Every error is one of the settings here.
+    // Every error of these verbs is an error of the settings.
     let wrong = |failure: Failure| Failure::new(Exit::Config, failure.message);
     match &args.action {
         Action::Check(check) => {
@@ -50,7 +50,7 @@ pub(crate) fn config(args: &Config, sources: &Sources) -> Result<Exit, Failure> 
             entrance.look(sources)?;
         }
         Action::Print(print) => {
-            // Elsewhere it is a setting of the node.
+            // In other sources `json` is a setting of the node.
             let json = sources.of("json").is_some_and(|given| given.source == Source::CommandLine);
             let effective = Effective::of(&print.entry, sources).map_err(wrong)?;
             let text = if json { effective.json() } else { effective.toml() };

@@ -55,7 +55,7 @@ fn set(target: &Target, name: &str, verb: NodeVerb) -> Result<Node, Failure> {
         node: &'a str,
         cordoned: bool,
         kept: bool,
-        /// Why it does not campaign all the same.
+        /// The reason why the node still does not campaign after `uncordon`.
         #[serde(skip_serializing_if = "Option::is_none")]
         not_campaigning: Option<String>,
     }

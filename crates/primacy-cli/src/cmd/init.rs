@@ -48,7 +48,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
         election: &'a str,
         made: bool,
         token: u64,
-        /// The record that was there already.
+        /// The record, if there was one already.
         record: Option<Record>,
     }
     check_election(&args.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
@@ -84,7 +84,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// A store that keeps sessions needs no record.
+/// Reports that a store that keeps sessions needs no record.
 fn no_record(args: &Init) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct InitReport<'a> {

@@ -68,10 +68,10 @@ struct LogRepair {
 #[derive(Debug, Serialize)]
 struct Recovered<'a> {
     node: &'a str,
-    /// Where the damaged log is now.
+    /// The new path of the damaged log.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<PathBuf>,
-    /// True if the state of the only voter was made again from its log.
+    /// True if the state of the only voter was restored from its log.
     state_made: bool,
     loss_accepted: bool,
 }

@@ -115,12 +115,12 @@ struct Patience {
 
 /// The default of `--wait`.
 const WAIT: Duration = Duration::from_secs(300);
-/// The time between two questions about the progress.
+/// The interval at which the progress is requested.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// The time for which no node may lead meanwhile: the change itself may cost an election.
+/// The time for which there may be no leader meanwhile: the change itself may cause an election.
 const LEADERLESS_MAX: Duration = Duration::from_secs(10);
 
-/// The progress of a change, as it is printed now and then.
+/// The progress of a change, printed whenever it has changed.
 #[derive(Debug, Serialize)]
 struct Step<'a> {
     node: &'a str,
@@ -168,8 +168,8 @@ fn named(text: &str) -> Result<(String, String), Failure> {
     }
 }
 
-/// Checks the two names of a replacement. Where neither votes, a name is wrong: the new node would be added,
-/// and none removed. Where only the new one votes, the command is given again.
+/// Checks the two names of a replacement. If neither node votes, a name is wrong: the new node would be added, and none
+/// removed. If only the new node votes, the command was given before, and goes on.
 fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure> {
     not_over_a_store(target)?;
     if old == new {
@@ -180,7 +180,7 @@ fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure>
     nodes.sort_by_key(|node| node.node == new);
     let (node, answer) = first_answer(nodes, |_| NodeVerb::Voters)?;
     let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
-    // Before it is added, a new node knows no more than its own configuration, in which it is one of them.
+    // A new node that was not added yet knows only its own configuration, which lists it among the voters.
     let is_configured = node.node == new && (*term, *number) == (0, 0);
     if voters.contains_key(old) || (voters.contains_key(new) && !is_configured) {
         return Ok(());
@@ -235,7 +235,7 @@ fn change(
         let Answer::Revising { progress } = &answer else { return Err(unexpected(&asked, answer)) };
         if told.as_ref() != Some(progress) {
             tell(target.json, &Step { node, change, progress }, || match (change, progress, &told) {
-                // A name that was misspelt looks like that.
+                // A misspelt name also ends here.
                 ("remove", Progress::Done, None) => format!("{node} does not vote, nor did it before"),
                 (_, _, _) => line(change, node, progress),
             })?;
@@ -275,8 +275,8 @@ fn change(
     }
 }
 
-/// Returns what is known where a node was asked to remove itself and hears no peer any more: the others drop
-/// it as soon as they have the list, and it may not hear that a majority has it.
+/// Returns the outcome, as far as it is known, for a node that was asked to remove itself and no longer hears any peer:
+/// its peers drop it as soon as they have the new list of voters, and it may not learn that a majority has that list.
 fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> Option<String> {
     if change != "remove" || asked.node != node {
         return None;
@@ -290,8 +290,8 @@ fn removed_by_its_own_list(asked: &control::Node, change: &str, node: &str) -> O
     })
 }
 
-/// Returns what becomes of a change when the command stops waiting. The leader takes the next step only when
-/// it is asked: a node that is not wanted any more must not become a voter later.
+/// Describes what happens to a change when the command stops waiting. The leader takes the next step only on request,
+/// so that a node that is no longer wanted does not become a voter later.
 fn rest(progress: &Progress) -> &'static str {
     match progress {
         Progress::Committing => "that goes on; give this command again to wait for it",
@@ -305,8 +305,8 @@ fn rest(progress: &Progress) -> &'static str {
     }
 }
 
-/// Asks a node, which passes it on to the leader. A node that is about to be removed should not be asked. The
-/// `known` nodes have answered before.
+/// Asks a node, which passes the request on to the leader. The node to be changed is asked last. The `known` nodes have
+/// answered before.
 fn ask(
     target: &Target,
     about: &str,
@@ -322,7 +322,7 @@ fn ask(
     })
 }
 
-/// Returns the answer of the first node that gives any.
+/// Returns the answer of the first node that answers.
 fn first_answer(
     nodes: Vec<control::Node>,
     what: impl Fn(&control::Node) -> NodeVerb,

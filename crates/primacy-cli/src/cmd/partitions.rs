@@ -1,4 +1,4 @@
-//! `primacy partitions`: groups of partitions that the nodes share out among them.
+//! `primacy partitions`: groups of partitions that the nodes distribute among themselves.
 
 use clap::{Parser, Subcommand};
 use primacy::NodeId;

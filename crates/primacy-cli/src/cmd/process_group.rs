@@ -1,5 +1,5 @@
-//! The processes of the demo, or of the doctor's drill, and their directory: everything that is begun here is ended here,
-//! also when it is interrupted or fails.
+//! The processes of the demo, or of the doctor's drill, and their directory. All processes that are started here are
+//! ended here, even if the command fails or is interrupted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -25,10 +25,11 @@ use crate::process_tree::{descendants_of, end_descendants, started_at};
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The interval at which the demo checks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
-/// The number of last lines that are shown when something does not happen.
+/// The number of last lines that are shown when an expected event does not happen.
 const LINES_SHOWN: usize = 12;
 
-/// Makes a directory for this user alone, under a name that no other user could have known before. It is short, for there are sockets below it.
+/// Creates a directory for this user alone, under a name that no other user could predict. Its path is short, since it
+/// contains sockets.
 fn make_dir(name: &str) -> Result<PathBuf, Failure> {
     let number = getrandom::u32().map_err(io::Error::other)?;
     let dir = std::env::temp_dir().join(format!("primacy-{name}-{number:08x}"));
@@ -37,7 +38,7 @@ fn make_dir(name: &str) -> Result<PathBuf, Failure> {
     Ok(dir)
 }
 
-/// All processes.
+/// The processes of a demo or drill.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
     dir: PathBuf,
@@ -50,7 +51,7 @@ pub(crate) struct ProcessGroup {
     interrupted: Arc<AtomicUsize>,
 }
 
-/// One process, with its guardian and its job.
+/// One node's process, with the process numbers of its guardian and its job.
 #[derive(Debug)]
 struct NodeProcess {
     child: Child,
@@ -63,7 +64,7 @@ struct NodeProcess {
 /// The role of one of a node's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessRole {
-    /// The process itself; of `primacy run`, the supervisor.
+    /// The node's own process; for `primacy run`, the supervisor.
     Main,
     /// Its guardian.
     Guardian,
@@ -72,15 +73,15 @@ pub(crate) enum ProcessRole {
 }
 
 impl ProcessGroup {
-    /// Makes a directory for the demo, and gets ready to end what is begun.
+    /// Creates a directory for the demo, and prepares to end the processes that it starts.
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::with("demo", PATIENCE)
     }
 
-    /// The same for another command, with a part of the directory's name, and the time that any step may
-    /// take.
+    /// Does the same for another command. `name` is a part of the directory's name, and `patience` the bound of every
+    /// step.
     pub(crate) fn with(name: &str, patience: Duration) -> Result<Self, Failure> {
-        // The guardian of a node that is killed becomes our child, and with it whatever it has started.
+        // The guardian of a killed node becomes a child of this process, with all its descendants.
         set_child_subreaper(Some(getpid()))?;
         let interrupted = Arc::new(AtomicUsize::new(0));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -100,19 +101,19 @@ impl ProcessGroup {
         })
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Starts `primacy` with these arguments under a name. It dies with the demo.
+    /// Starts `primacy` with these arguments, under this name. It ends with the demo.
     pub(crate) fn start(&mut self, name: &str, args: &[String]) -> Result<(), Failure> {
         let mut command = Command::new("/proc/self/exe");
         command.args(args);
         self.start_command(name, command)
     }
 
-    /// The same with any command.
+    /// Starts any command in the same way.
     pub(crate) fn start_command(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         bind_to_parent(&mut command, Signal::TERM);
@@ -137,7 +138,7 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Waits until a line of some process is the one that is looked for.
+    /// Waits until a line of a process is the wanted one.
     ///
     /// # Errors
     /// If it does not come in time, or the demo is interrupted.
@@ -163,7 +164,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Looks again and again until there is what is looked for, and reads the lines of the processes meanwhile.
+    /// Checks repeatedly until `look` returns a value, and reads the processes' lines meanwhile.
     ///
     /// # Errors
     /// If it does not come in time, or the demo is interrupted.
@@ -188,14 +189,14 @@ impl ProcessGroup {
         }
     }
 
-    /// Returns the processes whose jobs are alive.
+    /// Returns the names of the nodes whose jobs are alive.
     pub(crate) fn working(&self) -> Vec<&str> {
         let alive =
             |process: &NodeProcess| process.job.and_then(Pid::from_raw).and_then(started_at).is_some();
         self.processes.iter().filter(|(_, process)| alive(process)).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Waits until all of these know the leader.
+    /// Waits until all of these nodes know the leader.
     pub(crate) fn wait_for_followers(&mut self, names: &[&str]) -> Result<(), Failure> {
         let follows =
             |group: &Self, name: &str| group.processes.get(name).is_some_and(|process| process.follows);
@@ -214,7 +215,7 @@ impl ProcessGroup {
         Failure::new(Exit::Failed, message)
     }
 
-    /// Takes a line of a node, and returns it if it is an event.
+    /// Takes in a line of a node, and returns it if it is JSON.
     fn hear(&mut self, name: &str, line: &str) -> Option<Value> {
         self.remember(name, line);
         let line = serde_json::from_str(line).ok()?;
@@ -229,7 +230,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Learns which processes work for a node.
+    /// Records the process numbers and the leader that a line of a node reports.
     fn learn(&mut self, name: &str, line: &Value) {
         let Some(process) = self.processes.get_mut(name) else { return };
         let pid = line["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
@@ -247,7 +248,7 @@ impl ProcessGroup {
         Ok(kill_process(self.pid(name, role)?, signal)?)
     }
 
-    /// The process of a node with this role.
+    /// Returns the process of a node with this role.
     ///
     /// # Errors
     /// If there is none.
@@ -262,7 +263,7 @@ impl ProcessGroup {
         pid.ok_or_else(unknown)
     }
 
-    /// Waits for the end of a node that was asked to end.
+    /// Waits for the end of a node's process.
     pub(crate) fn wait_for_end(&mut self, name: &str) -> Result<(), Failure> {
         if let Some(mut process) = self.processes.remove(name) {
             process.child.wait()?;
@@ -270,7 +271,7 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// A pause for the viewer, and for everything to settle.
+    /// Pauses for the viewer, and for the processes to settle.
     pub(crate) fn pause(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -280,7 +281,7 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Returns all lines of processes within this time that are no events, each with the name of its process.
+    /// Returns all lines of processes within this time that are not events, each with the name of its process.
     pub(crate) fn hear_for(&mut self, time: Duration) -> Result<Vec<(String, String)>, Failure> {
         let until = Instant::now() + time;
         let mut heard = Vec::new();
@@ -295,7 +296,7 @@ impl ProcessGroup {
         Ok(heard)
     }
 
-    /// All processes of a node that are there: the supervisor, its guardian, and what they have started.
+    /// Returns all live processes of a node: the supervisor, its guardian, and their descendants.
     pub(crate) fn processes(&self, name: &str) -> Vec<Pid> {
         let Some(process) = self.processes.get(name) else { return Vec::new() };
         let mut roots = vec![Pid::from_child(&process.child)];
@@ -307,14 +308,14 @@ impl ProcessGroup {
         all
     }
 
-    /// Whether this is a node's own process or its guardian, and none of its job.
+    /// Returns whether this is a node's supervisor or guardian, and not a process of its job.
     pub(crate) fn is_watching(&self, name: &str, pid: Pid) -> bool {
         self.processes.get(name).is_some_and(|process| {
             Pid::from_child(&process.child) == pid || process.guardian.and_then(Pid::from_raw) == Some(pid)
         })
     }
 
-    /// The first process of a node's job, if it is there.
+    /// Returns the first process of a node's job, if it is alive.
     pub(crate) fn job(&self, name: &str) -> Option<Pid> {
         self.processes.get(name)?.job.and_then(Pid::from_raw).filter(|&job| started_at(job).is_some())
     }
@@ -332,15 +333,15 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // All of them are below this process, since it is a subreaper, and nothing else is.
+        // This process is a subreaper, so all of them are its descendants; it has no others.
         end_descendants(None, None, |_, _| {});
-        // What cannot be removed is left to the cleaning of temporary files.
+        // Files that cannot be removed are left to the cleaning of temporary files.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// An address of loopback that a node will listen on. It is taken until this is dropped: else the next process that
-/// asks for a port, a relay perhaps, could be given the same.
+/// A loopback address for a node to listen on. It is reserved until this is dropped: otherwise another process that
+/// requests a port, for example a relay, could get the same one.
 #[derive(Debug)]
 pub(crate) struct ReservedAddress {
     /// The node.

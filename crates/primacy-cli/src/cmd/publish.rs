@@ -1,4 +1,4 @@
-//! `primacy publish`: lets the leader announce a state of the application to the others.
+//! `primacy publish`: has the leader announce a state of the application to the other nodes.
 
 use std::io::Read as _;
 
@@ -32,7 +32,7 @@ pub(crate) struct Publish {
 
 #[derive(Debug, Serialize)]
 struct PublishReport {
-    /// The node that announces.
+    /// The node that announces the state.
     node: String,
     /// The term of its leadership.
     term: u64,
@@ -63,7 +63,7 @@ pub(crate) fn publish(args: &Publish) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Reads standard input. One byte too many is enough to be refused.
+/// Reads standard input. One byte over the limit is enough to refuse the state.
 fn read() -> Result<Vec<u8>, Failure> {
     let mut state = Vec::new();
     std::io::stdin().lock().take(ANNOUNCEMENT_MAX as u64 + 1).read_to_end(&mut state)?;

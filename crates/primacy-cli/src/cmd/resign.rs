@@ -1,4 +1,4 @@
-//! `primacy resign`: the leader gives up its lead, in order.
+//! `primacy resign`: has the leader give up its lead, in order.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -47,11 +47,11 @@ pub(super) struct Patience {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// The leader was asked, and the command has not waited.
+    /// The leader was asked, and the command does not wait.
     Asked { node: String, term: u64 },
     /// The lead was given up.
     Resigned { node: String, term: u64 },
-    /// Another leads.
+    /// Another node leads.
     Elected { leader: Leader },
 }
 
@@ -89,10 +89,10 @@ impl Outcome {
     }
 }
 
-/// The interval at which a node that gives up its lead is asked what keeps it.
+/// The interval at which a node that gives up its lead is asked for the reason that keeps it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Prints on standard error what keeps the lead at this node, whenever that has changed from `known`.
+/// Prints on standard error the reason that keeps the lead at this node, if it differs from `known`.
 pub(super) fn tell_what_keeps(node: &Node, known: &mut Option<String>, json: bool) -> Result<(), Failure> {
     let kept_by = target::who(node)?.kept_by;
     if let Some(kept_by) = kept_by.filter(|kept_by| known.as_ref() != Some(kept_by)) {
@@ -103,7 +103,7 @@ pub(super) fn tell_what_keeps(node: &Node, known: &mut Option<String>, json: boo
         } else {
             printable(&format!("{node} is still leading: {kept_by}")).into_owned()
         };
-        // A reader that is gone learns it from the exit code.
+        // Without a reader, the exit code still reports the outcome.
         let _ = writeln!(std::io::stderr(), "{line}");
         *known = Some(kept_by);
     }
@@ -117,15 +117,15 @@ pub(super) struct GivingUp {
     changes: Answers,
     patient_until: Instant,
     wait: Duration,
-    /// The reason that keeps the lead, as its node reported it last.
+    /// The reason that keeps the lead, as the node has last reported it.
     kept_by: Option<String>,
     json: bool,
 }
 
 impl GivingUp {
-    /// Tells it.
+    /// Sends the node the request to give up the lead.
     pub(super) fn ask(node: &Node, verb: NodeVerb, patience: &Patience, json: bool) -> Result<Self, Failure> {
-        // Watched first, so that none of its effects is missed.
+        // Subscribes to the changes first, so that none is missed.
         let mut changes = node.watch()?;
         let answer = changes.first()?;
         if matches!(answer, Answer::Refused(_)) {
@@ -136,8 +136,7 @@ impl GivingUp {
         Ok(Self::new(node, term, changes, patience, json))
     }
 
-    /// Follows the end of the lead of a node that was asked not to lead, if it leads; `term` is that of its
-    /// leadership.
+    /// Follows the end of a leadership, of this term, whose node was cordoned.
     pub(super) fn follow(node: &Node, term: u64, patience: &Patience, json: bool) -> Result<Self, Failure> {
         Ok(Self::new(node, term, node.watch()?, patience, json))
     }
@@ -147,8 +146,7 @@ impl GivingUp {
         Self { node: node.clone(), term, changes, patient_until, wait: patience.wait, kept_by: None, json }
     }
 
-    /// Waits until that leadership is over, as far as its node knows; returns the next leader, if there is
-    /// one then.
+    /// Waits until that leadership is over, as far as its node knows. Returns the next leader, if one is known then.
     pub(super) fn next_leader(&mut self) -> Result<Option<Leader>, Failure> {
         loop {
             let left = self.patient_until.saturating_duration_since(Instant::now());
@@ -175,7 +173,7 @@ impl GivingUp {
                     tell_what_keeps(&self.node, &mut self.kept_by, self.json)?
                 }
                 Next::Late => {
-                    // The time to wait may be shorter than the time between two looks.
+                    // The whole wait may be shorter than [`LOOK_INTERVAL`], so the reason is requested here, too.
                     tell_what_keeps(&self.node, &mut self.kept_by, self.json)?;
                     let kept = self.kept_by.as_ref();
                     let kept = kept.map(|it| format!("; it is still leading: {it}")).unwrap_or_default();

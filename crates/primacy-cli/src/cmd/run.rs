@@ -1,4 +1,4 @@
-//! `primacy run`: one of many copies runs the command.
+//! `primacy run`: runs the command on the one node that is elected.
 
 use std::ffi::OsString;
 use std::time::Duration;

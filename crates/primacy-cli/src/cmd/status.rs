@@ -42,7 +42,7 @@ pub(crate) fn status(args: &Status) -> Result<Exit, Failure> {
     }
     if let Some(url) = target.url()? {
         let look = || store::who(&url, &target.election, args.verify, target.json);
-        // To verify takes as long as the record's duration.
+        // Verifying takes as long as the record's duration.
         return if args.verify { look() } else { store::look_apart(&url, look) };
     }
     let nodes = target.nodes()?;
@@ -55,7 +55,7 @@ pub(crate) fn status(args: &Status) -> Result<Exit, Failure> {
     Ok(exit_of_election(&exits))
 }
 
-/// Shows every node of every election that runs here. Succeeds if each election has a leader.
+/// Shows every node of every election on this machine. Succeeds if each election has a leader.
 fn of_all_elections(target: &Target) -> Result<Exit, Failure> {
     if target.store.is_some() || target.node.is_some() {
         let message =
@@ -71,7 +71,7 @@ fn of_all_elections(target: &Target) -> Result<Exit, Failure> {
     Ok(exits.find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success))
 }
 
-/// Shows the answer of each of several nodes. One that does not answer hides none of the others.
+/// Shows the answers of several nodes. A node that does not answer does not hide the others.
 fn of_nodes(nodes: &[Node], json: bool) -> Result<Vec<Exit>, Failure> {
     let mut exits = Vec::new();
     for (index, (node, who)) in nodes.iter().zip(target::who_all(nodes)).enumerate() {
@@ -97,14 +97,14 @@ fn exit_of(who: &NodeStatus) -> Exit {
     if who.leader.is_some() { Exit::Success } else { Exit::NotElected }
 }
 
-/// The exit code for one election, from those of its nodes.
+/// Returns the exit code for one election, from those of its nodes.
 fn exit_of_election(exits: &[Exit]) -> Exit {
     let one_says = |wanted: Exit| exits.contains(&wanted).then_some(wanted);
     let silence = exits.first().copied().unwrap_or(Exit::NotElected);
     one_says(Exit::Success).or_else(|| one_says(Exit::NotElected)).unwrap_or(silence)
 }
 
-/// One of several nodes that cannot be asked.
+/// A node that does not answer.
 #[derive(Serialize)]
 struct Silent<'a> {
     election: &'a str,

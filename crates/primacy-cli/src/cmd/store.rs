@@ -29,36 +29,37 @@ pub(super) use apart::look_apart;
 /// The time that a store may take to accept a request.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time that a store may take to open or to show what it has.
+/// The time that a store may take to open, or to answer a read.
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 
-/// The verdict on a holder.
+/// The verdict on the holder of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     /// The record is released, or there is none.
     Released,
-    /// One look: the record names a holder.
+    /// The record names a holder; it was read only once.
     Held,
-    /// The record names a holder that does not lead yet: it waits until the one before it would have stopped.
+    /// The record names a holder that does not lead yet: it is in probation, until an earlier holder would have
+    /// stopped.
     Young,
-    /// The holder has renewed while it was watched.
+    /// The holder has renewed the record during the observation.
     Renewed,
-    /// The record was unchanged for so long that another node may take it.
+    /// The record has not changed for so long that another node may take it.
     RanOut,
 }
 
-/// A record that is looked at until it is another one.
+/// The observation of a record until it changes.
 struct Look {
     register: Arc<dyn Register>,
     first: LeaseRecord,
     since: Instant,
 }
 
-/// The knowledge of a record: the verdict, the record, and whether it was taken anew meanwhile.
+/// The result of an observation: the verdict, the record, and whether another node has taken it meanwhile.
 type Known = (Verdict, Option<Record>, bool);
 
-/// Runs a verb to its end. A store that does not answer is not waited for afterwards.
+/// Runs a verb to its end. Does not wait for tasks that are still blocked by a store that does not answer.
 pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(verb);
@@ -66,14 +67,14 @@ pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Res
     result
 }
 
-/// The holder that a store is only tried with, in an election that no other node holds.
+/// Returns a holder for trials of a store, in an election that no node uses.
 pub(super) fn trier() -> Result<Holder, String> {
     let node = default_node().map_err(|error| error.to_string())?;
     let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };
     Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
 }
 
-/// `primacy status --store`
+/// Runs `primacy status --store`.
 pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct RecordReport<'a> {
@@ -84,7 +85,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
     let known = block_on(async {
         match answered(open_existing_any(url, election)).await?? {
             Opened::Register(register) => look(register, verify).await.map(Ok),
-            // A store's answer about sessions needs no watching.
+            // The store itself ends sessions, so a single read is conclusive.
             Opened::Sessions(store) => answered(queue::who(store.as_ref(), election, json)).await?.map(Err),
         }
     })?;
@@ -135,13 +136,13 @@ async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failur
     Ok((verdict, Some(Record::new(&last, unchanged)), last.token != look.first.token))
 }
 
-/// `primacy watch --store`
+/// Runs `primacy watch --store`.
 pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failure> {
     block_on(async {
-        // A verb that only looks makes no database.
+        // A verb that only reads must not create a database.
         let opened = answered(open_existing_any(url, election)).await??;
         let me = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
-        // An elector knows no leader before its first look, and would begin with that.
+        // An elector would first report that there is no leader, since it knows none before its first read.
         let mut known = answered(first_leader(&opened)).await??;
         let show_leader =
             |leader: Option<_>| WatchLine::Leader { leader: leader.map(|leader| Leader::new(leader, true)) };
@@ -184,7 +185,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
     })
 }
 
-/// The troubles of the store that an elector holds its election in, as it has met them.
+/// Returns the present troubles of the store of this elector.
 async fn troubles(elector: &Elector) -> Vec<String> {
     let status = elector.status().await;
     status.map_or_else(
@@ -193,7 +194,7 @@ async fn troubles(elector: &Elector) -> Vec<String> {
     )
 }
 
-/// The leader, as one read of the store shows it.
+/// Returns the leader, from one read of the store.
 async fn first_leader(opened: &Opened) -> Result<Option<CoreLeader>, Failure> {
     Ok(match opened {
         Opened::Register(register) => register.read().await?.and_then(|(record, _)| {
@@ -207,7 +208,7 @@ async fn first_leader(opened: &Opened) -> Result<Option<CoreLeader>, Failure> {
     })
 }
 
-/// The answer of a store, which may be on a disk that hangs.
+/// Waits for the answer of a store, with a bound, since the store may be on a disk that hangs.
 pub(super) async fn answered<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
     let late = |_| {
         let message = format!("the store has not answered within {LOOK_PATIENCE:?}");
@@ -216,7 +217,7 @@ pub(super) async fn answered<T>(answer: impl Future<Output = T>) -> Result<T, Fa
     timeout(LOOK_PATIENCE, answer).await.map_err(late)
 }
 
-/// `primacy resign --store`
+/// Runs `primacy resign --store`.
 pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> Result<Exit, Failure> {
     let election = target.election.as_str();
     let by = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
@@ -247,8 +248,8 @@ pub(super) fn resign(url: &str, target: &Target, patience: Option<Duration>) -> 
     Ok(Exit::Success)
 }
 
-/// Returns the reason why a node that was asked to give up the lead keeps it. The store does not know that;
-/// the node does, where it runs here.
+/// Returns the reason why a node that was asked to give up the lead keeps it. The store does not know the reason, but
+/// the node does, if it runs on this machine.
 fn what_keeps_it(target: &Target, node: &str) -> String {
     let found = target.state_dir().and_then(|dir| control::find_all(&dir, Some(&target.election)));
     let here = found.into_iter().flatten().find(|found| found.node == node);
@@ -279,9 +280,9 @@ async fn gone(register: Arc<dyn Register>, token: FencingToken) -> Result<(), Fa
 }
 
 impl Look {
-    /// Looks until the record has changed, or may be taken, and returns the record as it was read last. A request to
-    /// resign is no change: its writer says nothing of the holder. A store that cannot be read says nothing of it
-    /// either.
+    /// Reads the record until it has changed, or may be taken, and returns it as it was read last. A request to resign
+    /// is not a change, since it is written by another node than the holder. A store that cannot be read gives no
+    /// information about the holder, either.
     async fn verdict(&self) -> Result<(Verdict, LeaseRecord), Failure> {
         let timers = Timers::new(Venue::Store, Some(self.first.duration.into()));
         let runs_out_at = self.since.after(timers.drift_max.lengthen(self.first.duration));
@@ -295,14 +296,13 @@ impl Look {
                     if is_last {
                         return Ok((Verdict::RanOut, record));
                     }
-                    // A hint only: it is looked anyway.
+                    // This is only a hint; the record is read anyway.
                     let _ = timeout(wait, self.register.changed()).await;
                 }
-                // Perhaps by another one, which has taken it.
+                // Another node may have renewed it, after taking it.
                 Ok(Some((record, _))) => return Ok((Verdict::Renewed, record)),
                 Ok(None) => return Ok((Verdict::Released, self.first.clone())),
-                // It may answer the next time. Until it is read, the store may go on reporting that it has
-                // changed.
+                // The store may answer the next time. Until it is read, it may go on reporting a change, so this waits.
                 Err(ReadError::Unavailable { .. }) if !is_last => sleep(wait).await,
                 Err(error @ (ReadError::Unavailable { .. } | ReadError::Malformed { .. })) => {
                     return Err(error.into());

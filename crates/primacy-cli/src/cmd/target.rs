@@ -1,4 +1,4 @@
-//! The node, or the store, that an operator's verb is about; and its output.
+//! The node or store that an operator's verb is about, and the verb's output.
 
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::printable::{printable, printable_json};
 use crate::stdout;
 
-/// The nodes that are asked at once.
+/// The most nodes that are asked at once.
 const ASKED_AT_ONCE: usize = 32;
 
 /// The options that all operator's verbs share.
@@ -45,7 +45,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The URL of the store, if that is what is asked.
+    /// Returns the URL of the store, if the verb is about one.
     pub(super) fn url(&self) -> Result<Option<String>, Failure> {
         check_election(&self.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
         self.store
@@ -54,10 +54,10 @@ impl Target {
             .transpose()
     }
 
-    /// For verbs that only a node can answer.
+    /// Refuses `--store`, for verbs that only a node can answer.
     ///
     /// # Errors
-    /// [`Exit::Usage`] if a store was named.
+    /// [`Exit::Usage`] if a store was given.
     pub(super) fn no_store(&self, verb: &str, instead: &str) -> Result<(), Failure> {
         if self.url()?.is_none() {
             return Ok(());
@@ -65,12 +65,12 @@ impl Target {
         Err(Failure::new(Exit::Usage, format!("`primacy {verb}` asks a node and not a store: {instead}")))
     }
 
-    /// Where the node keeps its state.
+    /// Returns the state directory of the node.
     pub(super) fn state_dir(&self) -> Result<PathBuf, Failure> {
         self.state_dir.clone().map_or_else(told_state_dir, Ok)
     }
 
-    /// The named node; or all that run here.
+    /// Returns the node of `--node`; or all that run here.
     pub(super) fn nodes(&self) -> Result<Vec<Node>, Failure> {
         let dir = self.state_dir()?;
         match &self.node {
@@ -83,7 +83,7 @@ impl Target {
         }
     }
 
-    /// Returns the named node; or the only one that runs here.
+    /// Returns the node of `--node`; or the only one that runs here.
     pub(super) fn the_node(&self) -> Result<Node, Failure> {
         let mut nodes = self.nodes()?;
         match (nodes.pop(), nodes.is_empty()) {
@@ -100,12 +100,12 @@ impl Target {
         }
     }
 
-    /// Returns the named node; or any that runs here.
+    /// Returns the node of `--node`; or any that runs here.
     pub(super) fn any_node(&self) -> Result<Node, Failure> {
         Ok(self.nodes()?.swap_remove(0))
     }
 
-    /// Returns the named node; or the leader among the nodes that run here; or the only one.
+    /// Returns the node of `--node`; or the leader among the nodes that run here; or the only one.
     pub(super) fn the_leader(&self) -> Result<Node, Failure> {
         let nodes = self.nodes()?;
         if let [node] = nodes.as_slice() {
@@ -116,7 +116,7 @@ impl Target {
         for (node, who) in nodes.iter().zip(who_all(&nodes)) {
             let who = match who {
                 Ok(who) => who,
-                // It may be the one; but if another is, that one can be asked all the same.
+                // This node may be the leader; but another leader that answers is used instead.
                 Err(failure) => {
                     silent.push(failure);
                     continue;
@@ -153,24 +153,24 @@ impl Target {
     }
 }
 
-/// Returns the directory where nodes keep their state unless a verb names another one.
+/// Returns the state directory that the environment names, or the default one.
 pub(super) fn told_state_dir() -> Result<PathBuf, Failure> {
-    // Read here, since a variable that is there anyway contradicts no --store.
+    // Read here and not by clap: in the environment the variable does not contradict `--store`.
     let told = std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let default = || default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string()));
     told.map_or_else(default, Ok)
 }
 
-/// Whether a node leads itself.
+/// The result of a check whether a node leads.
 enum Leads {
     Yes,
-    /// Still, and it is giving up a leadership that has no end of its own.
+    /// It still leads, but is giving up a leadership that does not expire.
     Ending,
     No,
 }
 
 fn leads(who: &NodeStatus) -> Leads {
-    // An advisory leadership does not expire; so it has no validity to report.
+    // An advisory leadership does not expire, so it reports no validity.
     let is_itself = |leader: &Leader| leader.node == who.node && leader.incarnation == who.incarnation;
     match (&who.valid_for_ms, &who.ending) {
         (Some(_), _) => Leads::Yes,
@@ -192,7 +192,8 @@ pub(super) fn who(node: &Node) -> Result<NodeStatus, Failure> {
     Ok(who.as_ref().clone())
 }
 
-/// Asks all nodes, [`ASKED_AT_ONCE`] at a time: a node that does not answer takes as long as a request may.
+/// Asks all nodes for their status, [`ASKED_AT_ONCE`] at a time: a node that does not answer takes the longest time of
+/// a request.
 pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<NodeStatus, Failure>> {
     let ask_at_once = |nodes: &[Node]| {
         std::thread::scope(|scope| {
@@ -206,7 +207,7 @@ pub(super) fn who_all(nodes: &[Node]) -> Vec<Result<NodeStatus, Failure>> {
     nodes.chunks(ASKED_AT_ONCE).flat_map(ask_at_once).collect()
 }
 
-/// Converts an answer that does not belong to the request: mostly a refusal.
+/// Converts an answer that does not belong to the request, mostly a refusal, to a failure.
 pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
     match answer {
         Answer::Refused(refused) => refused.into(),
@@ -232,7 +233,7 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
     }
 }
 
-/// Prints a line, at once, without what a terminal would obey.
+/// Prints a line at once, with characters escaped that a terminal would act on.
 ///
 /// # Errors
 /// See [`stdout::written`].
@@ -247,7 +248,7 @@ pub(super) fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     stdout::write(&format!("{}\n", printable_json(&line)))
 }
 
-/// Prints an object, or the same for people.
+/// Prints an object as JSON, or its text for people.
 pub(super) fn tell(
     json: bool,
     object: &impl Serialize,
@@ -256,7 +257,7 @@ pub(super) fn tell(
     if json { print_json(object) } else { print(&text()) }
 }
 
-/// The time of day, in milliseconds since 1970.
+/// Returns the time of day, in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! `primacy transfer`: the leader gives its lead to a certain node.
+//! `primacy transfer`: has the leader give its lead to a certain node.
 
 use clap::Parser;
 
@@ -38,7 +38,7 @@ pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
     let node = target.the_leader()?;
     let verb = NodeVerb::Transfer { to: args.to.clone() };
     let mut giving_up = match GivingUp::ask(&node, verb, &args.patience, target.json) {
-        // It leads already.
+        // The node leads already.
         Err(failure) if failure.exit == Exit::Success => {
             let Some(leader) = target::who(&node)?.leader else { return Err(failure) };
             tell(target.json, &Outcome::Elected { leader }, || failure.message)?;

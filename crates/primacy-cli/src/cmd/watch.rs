@@ -1,4 +1,4 @@
-//! `primacy watch`: every change of leader, in order.
+//! `primacy watch`: shows every change of leader, in order.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct Watch {
     follow: bool,
 }
 
-/// The interval at which a node that has ended is looked for.
+/// The interval at which a node that has ended is asked again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One line of the output.
@@ -45,9 +45,9 @@ pub(super) enum WatchLine {
     Leader { leader: Option<Leader> },
     /// The members of the node's cluster, or that it belongs to none.
     Members { members: Option<Members> },
-    /// Changes that are not shown; how many, where that is known.
+    /// Changes were missed; their number, if it is known.
     Missed { changes: Option<u64> },
-    /// Something that must never be.
+    /// A violation: a state that must never occur.
     Violation { violation: String },
     /// Over a store: its present failures, a sentence each; none when it answers again.
     Store { troubles: Vec<String> },
@@ -79,7 +79,7 @@ pub(crate) fn watch(args: &Watch) -> Result<Exit, Failure> {
         }
         answers = match node.watch() {
             Ok(again) if was_late => Some(again),
-            // It runs, and has closed the connection: we did not read what it wrote.
+            // The node runs, and has closed the connection, since this process was too slow to read.
             Ok(again) => {
                 show(target.json, &node.node, WatchLine::Missed { changes: None })?;
                 Some(again)
@@ -120,7 +120,7 @@ fn seen(node: &Node, answer: Answer) -> Result<WatchLine, Failure> {
     }
 }
 
-/// Prints what was seen by `node`.
+/// Prints a line about an event that `node` has seen.
 pub(super) fn show(json: bool, node: &str, line: WatchLine) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line<'a> {

@@ -1,4 +1,4 @@
-//! `primacy doctor` on servers that are really misconfigured, and on others, which it passes.
+//! `primacy doctor` on misconfigured real servers, and on correct ones, which it passes.
 
 use std::path::Path;
 

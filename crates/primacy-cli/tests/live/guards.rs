@@ -1,4 +1,4 @@
-//! `primacy fence print` and `primacy fence install`.
+//! `primacy fence print` and `primacy fence install` on a real PostgreSQL server.
 
 use primacy_conformance::live::postgres::Postgres;
 

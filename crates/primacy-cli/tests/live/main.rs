@@ -1,4 +1,4 @@
-//! The command over every store that is reached over a network, on real servers, or on stand-ins.
+//! The command `primacy` over every store with a network protocol, on real servers or on fakes.
 //!
 //! `cargo xtask live` installs the servers.
 

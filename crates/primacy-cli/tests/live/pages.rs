@@ -1,5 +1,5 @@
-//! The pages of the stores, followed by a reader: every command on them is run as it stands there, in a shell, and prints what
-//! the page says.
+//! The documentation pages of the stores: every command on them is run as printed, in a shell, and prints the output
+//! that the page shows.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! The manifest for Kubernetes: its pods run as a kubelet runs them, under an API server that allows what its Role says.
+//! The manifest for Kubernetes: its pods run as a kubelet would run them, under an API server that enforces the
+//! permissions of its Role.
 
 use std::collections::BTreeSet;
 use std::fs;

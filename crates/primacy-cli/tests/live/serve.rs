@@ -1,4 +1,4 @@
-//! The etcd API, beside etcd: both get the same requests, and the answers must be the same.
+//! The etcd API compared with etcd: both get the same requests, and the answers must be the same.
 
 mod failover;
 mod questions;

@@ -1,5 +1,5 @@
-//! Stories that must go the same way over every store: a leader that is paused whole, one that is cut off from the
-//! store, and outages of the store itself.
+//! Fault scenarios that must have the same outcome over every store: a leader whose processes are all paused, a leader
+//! that is cut off from the store, and outages of the store itself.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The library inside an application, without a guardian: nothing ends the process when it is paused past its
-//! lease, and its own late write is refused all the same.
+//! The library inside an application, without a guardian. Nothing ends the process when it is paused past its lease,
+//! and its late write is still refused.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,8 +47,8 @@ async fn lead(args: &DemoEmbedded) -> Result<Exit, Failure> {
     let mut ledger = Ledger::open(&args.ledger, &args.election).map_err(|error| failed(&error))?;
     let mut first = true;
     loop {
-        // A careful application calls `leadership.check()` here. But it may be paused right after that, for longer
-        // than the lease; so this one does not even check, and leaves it to the fence.
+        // A careful application calls `leadership.check()` here. But a pause longer than the lease can come right after
+        // that check; so this one does not check, and relies on the fence.
         let write = ledger.append(token, "embedded").map_err(|error| failed(&error))?;
         let boot_ns = clock::now().as_nanos();
         match write {

@@ -1,4 +1,5 @@
-//! Three nodes elect a leader among themselves, and lose it in every way; then an application that embeds the library.
+//! Three nodes elect a leader among themselves, and the leader crashes, freezes or resigns; then the same for an
+//! application that embeds the library.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,18 +21,18 @@ const RESIGNATIONS: usize = 2;
 /// The lease of the embedded example: short, since its second process has to wait for it.
 const EMBEDDED_LEASE: &str = "1s";
 
-/// The measurements of the chapter.
+/// The measurements of this chapter.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// From each event to the first write of the next leader.
+    /// The times from each fault to the first write of the next leader.
     pub(super) failovers: Vec<Duration>,
-    /// Writes of leaders that had been replaced: tried, refused and accepted.
+    /// The number of attempted writes of replaced leaders, and how many of them were refused and accepted.
     pub(super) tried: u64,
     pub(super) refused: u64,
     pub(super) accepted: u64,
 }
 
-/// The chapter while it runs.
+/// The state of the running chapter.
 struct Story {
     group: ProcessGroup,
     narrator: Narrator,
@@ -40,17 +41,17 @@ struct Story {
     measured: Measured,
 }
 
-/// A job that has written its first line.
+/// A job that has written its first line to the ledger.
 struct Writer {
     node: String,
     token: u64,
     boot_ns: u64,
 }
 
-/// Runs the chapter. Its processes are gone when it returns.
+/// Runs the chapter. All its processes have ended when it returns.
 ///
 /// # Errors
-/// If something does not happen in time.
+/// If an expected event does not happen in time.
 pub(super) fn tell(narrator: Narrator) -> Result<Measured, Failure> {
     let mut story = Story::new(narrator)?;
     story.tell()?;
@@ -58,10 +59,10 @@ pub(super) fn tell(narrator: Narrator) -> Result<Measured, Failure> {
 }
 
 impl Measured {
-    /// Whether it was shown that the fence works.
+    /// Checks that the demo has shown that the fence works.
     ///
     /// # Errors
-    /// If a stale write got in, or none was tried.
+    /// If a stale write was accepted, or none was tried.
     pub(super) fn judge(&self) -> Result<(), Failure> {
         let failed = |message: String| Err(Failure::new(Exit::Failed, message));
         if self.accepted > 0 {
@@ -115,7 +116,7 @@ impl Story {
         self.embedded()
     }
 
-    /// The leader is killed. Its guardian ends the job and notifies the others.
+    /// Kills the leader. Its guardian ends the job and notifies the other nodes.
     fn crash(&mut self, leader: &Writer) -> Result<Writer, Failure> {
         let Writer { node, token, .. } = leader;
         self.say(&format!("kill -9 {node}, which leads with token {token}"));
@@ -129,7 +130,7 @@ impl Story {
         Ok(next)
     }
 
-    /// The leader is paused whole, and its job wakes first.
+    /// Pauses all processes of the leader, and wakes its job first.
     fn freeze(&mut self, leader: &Writer) -> Result<Writer, Failure> {
         let Writer { node, token, .. } = leader;
         self.say(&format!(
@@ -156,8 +157,8 @@ impl Story {
         Ok(next)
     }
 
-    /// A process that is frozen inside a transaction keeps all others from writing; so it goes on a little, until it
-    /// is outside.
+    /// Pauses a process outside of transactions: a process that is paused inside one keeps all others from writing, so
+    /// it is continued briefly until it is outside.
     fn freeze_outside_transactions(
         &mut self,
         name: &str,
@@ -166,7 +167,7 @@ impl Story {
     ) -> Result<(), Failure> {
         let process = self.group.pid(name, role)?;
         loop {
-            // The signal takes its time where the process runs on another processor: it may still begin a transaction.
+            // A process on another processor receives the signal late, and may begin a transaction before.
             self.group.look_for("the pause of a process", |_| Ok(stands(process).then_some(())))?;
             let mut free = true;
             for database in &databases {
@@ -181,7 +182,7 @@ impl Story {
         }
     }
 
-    /// Waits for the write of a leader that has been replaced, which must be refused.
+    /// Waits for the write of a replaced leader, which must be refused.
     fn stale_write(&mut self, node: &str) -> Result<(), Failure> {
         let (token, highest) = self.group.wait_for("the refusal of a stale write", |name, line| {
             let refused = name == node && line["job"] == "refused";
@@ -198,7 +199,7 @@ impl Story {
         Ok(())
     }
 
-    /// The leader is asked to end.
+    /// Asks the leader to end.
     fn resign(&mut self, leader: &Writer) -> Result<Writer, Failure> {
         let Writer { node, token, .. } = leader;
         self.say(&format!("{node} is asked to resign: it ends its job, gives up the lead, and ends"));
@@ -212,7 +213,7 @@ impl Story {
         Ok(next)
     }
 
-    /// The library inside an application: no guardian, no check, and a frozen leader all the same.
+    /// Pauses an application that embeds the library, without a guardian and without a check of the lease.
     fn embedded(&mut self) -> Result<(), Failure> {
         self.say("an application that embeds the library: two copies, a lease in SQLite, and no guardian");
         let store = self.group.dir().join("election.db");
@@ -262,8 +263,8 @@ impl Story {
         self.group.start(node, &args.map(str::to_owned))
     }
 
-    /// Waits until these nodes know the leader, and may vote: a node that has just started has forgotten its
-    /// promises, and keeps silent for as long as they could have lasted.
+    /// Waits until these nodes know the leader and may vote: a node that has just started does not know its earlier
+    /// promises, and votes for no candidate as long as they could last.
     fn settle(&mut self, nodes: &[&str]) -> Result<(), Failure> {
         self.group.wait_for_followers(nodes)?;
         self.group.pause(primacy::config::PROMISE + Duration::from_millis(300))
@@ -280,7 +281,7 @@ impl Story {
 
     fn took_over(&mut self, writer: &Writer, at: u64, remark: &str) {
         let Some(took) = writer.boot_ns.checked_sub(at).map(Duration::from_nanos) else {
-            // A machine that is busy with other things may run a leader too late to lead.
+            // On a busy machine the leader may have lost the lead before the demo's signal.
             return self.say(&format!("  {} had taken over before that, of itself", writer.node));
         };
         self.measured.failovers.push(took);
@@ -291,7 +292,7 @@ impl Story {
         ));
     }
 
-    /// Looks for stale lines in the ledger itself, whatever the jobs reported.
+    /// Counts stale lines in the ledger itself, independently of the jobs' reports.
     fn count(&mut self, ledger: &Ledger) -> Result<(), Failure> {
         let failed = |error: primacy_fence_sqlite::rusqlite::Error| ledger_failed(error.into());
         let (lines, stale) = (ledger.lines().map_err(failed)?, ledger.stale_lines().map_err(failed)?);

@@ -1,4 +1,4 @@
-//! The job of the demo and of the tests: it adds its token to a ledger, every few milliseconds, until it is ended.
+//! The job of the demo and of the tests: it adds its token to a ledger every few milliseconds, until it is ended.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -54,7 +54,7 @@ pub(crate) struct DemoJob {
     role: Option<String>,
 }
 
-/// A report of the job on standard output, a line each.
+/// A report of the job on standard output, one line each.
 #[derive(Debug, Serialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
 pub(crate) enum DemoJobReport {
@@ -92,14 +92,14 @@ pub(crate) fn demo_job(args: &DemoJob) -> Result<Exit, Failure> {
     }
     let token = FencingToken(variable("PRIMACY_TOKEN")?.parse().map_err(|_| not_by_hand())?);
     if args.stubborn_every.is_some_and(|every| token.0.is_multiple_of(every.max(1))) {
-        // A handler that does nothing, and a loop that goes on.
+        // A handler without effect, so that the loop goes on after SIGTERM.
         signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)))?;
     }
     let lock = match &args.lock {
         Some(path) => Some(take_lock(args, path, token)?),
         None => None,
     };
-    // Written to, or there would be no memory behind it.
+    // The memory is written to, since the kernel provides none before.
     let heap = vec![1_u8; args.heap << 20];
     let outcome = write(args, token, lock.as_ref());
     std::hint::black_box(heap);
@@ -114,7 +114,7 @@ fn write(args: &DemoJob, token: FencingToken, lock: Option<&File>) -> Result<Exi
     let mut ledger = Ledger::open(&args.ledger, &election).map_err(|error| failed(&error))?;
     let mut first = true;
     loop {
-        // There is no check of the lease here: this is what a leader does that was paused after its check.
+        // The lease is not checked here, as if this leader had been paused right after its check.
         match ledger.append(token, &writer).map_err(|error| failed(&error))? {
             Write::Accepted if first => {
                 first = false;
@@ -147,17 +147,17 @@ fn write_unguarded(args: &DemoJob) -> Result<Exit, Failure> {
     }
 }
 
-/// Takes the lock, which must be free: its holder would be a job that should be gone.
+/// Takes the lock, which must be free: a job that still holds it should have ended before.
 fn take_lock(args: &DemoJob, path: &PathBuf, token: FencingToken) -> Result<File, Failure> {
     let lock = OpenOptions::new().create(true).append(true).open(path)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         tell(&DemoJobReport::LockTaken { token: token.0 });
-        // In the file as well: the reader of standard output may be gone by then.
+        // Written to the file, too: the reader of standard output may be gone.
         writeln!(&lock, "{} found the lock taken", token.0)?;
         return Err(Failure::new(Exit::Failed, "another job is alive"));
     }
     if args.grandchild {
-        // Its parent ends at once, so that it becomes an orphan in a session of its own.
+        // The grandchild's parent ends at once, so that the grandchild becomes an orphan in a session of its own.
         let parent = Command::new("/proc/self/exe")
             .args(["demo-job", "--role", "fork", "--ledger"])
             .arg(&args.ledger)

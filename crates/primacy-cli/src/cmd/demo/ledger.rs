@@ -17,26 +17,26 @@ pub(crate) struct Ledger {
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// It is in the ledger.
+    /// The line is in the ledger.
     Accepted,
-    /// The fence refused it: a later leader has been there, with this token.
+    /// The fence refused it: a later leader, with this token, has written before.
     Refused { highest: FencingToken },
 }
 
-/// The time that a write waits for another one.
+/// The longest wait of a write for another transaction.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
 const INSERT: &str = "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, ?2, ?3)";
 
 impl Ledger {
-    /// Makes the ledger, guarded by the fence of `election`.
+    /// Creates the ledger, guarded by the fence of `election`.
     pub(crate) fn create(path: &Path, election: &str) -> Result<Self, GuardError> {
         let mut ledger = Self::create_unguarded(path, election)?;
         install(&mut ledger.connection, election, &["ledger"])?;
         Ok(ledger)
     }
 
-    /// Makes a ledger that takes whatever is written, since an advisory leader has no token to show.
+    /// Creates a ledger that accepts every write, since an advisory leader has no token.
     pub(crate) fn create_unguarded(path: &Path, election: &str) -> Result<Self, GuardError> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_MAX)?;
@@ -48,11 +48,11 @@ impl Ledger {
         Ok(Self { connection, election: election.to_owned() })
     }
 
-    /// Opens a ledger that is there.
+    /// Opens an existing ledger.
     pub(crate) fn open(path: &Path, election: &str) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_MAX)?;
-        // The demo shows processes dying, not machines; a flush for every line would only slow it down.
+        // The demo shows crashes of processes, not of machines; a flush for every line would only slow it down.
         connection.pragma_update(None, "synchronous", "normal")?;
         Ok(Self { connection, election: election.to_owned() })
     }
@@ -107,9 +107,8 @@ impl Ledger {
     }
 }
 
-/// Returns whether no process is inside a transaction that writes to this database. A process that is paused in
-/// the middle of one keeps all others from writing, which is SQLite's way and not what a demo of fencing should
-/// show.
+/// Returns whether no process is inside a transaction that writes to this database. A process that is paused inside one
+/// keeps all others from writing. That is how SQLite works, and is not what a demo of fencing should show.
 pub(crate) fn is_free(path: &PathBuf) -> rusqlite::Result<bool> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(Duration::from_millis(20))?;

@@ -1,4 +1,4 @@
-//! `primacy demo`: a demonstration on real processes, measured, a chapter at a time.
+//! `primacy demo`: a demonstration on real processes, with measurements, in chapters.
 
 pub(crate) mod embedded;
 mod failover;
@@ -59,7 +59,7 @@ struct Narrator {
 impl Narrator {
     fn say(&self, text: &str) {
         if !self.quiet {
-            // The reader may close the pipe; the demonstration still ends in order.
+            // The reader may close the pipe; the demo still ends in order.
             let _ = writeln!(std::io::stdout(), "{:6.2} s  {text}", self.began.elapsed().as_secs_f64());
         }
     }
@@ -99,7 +99,7 @@ struct StaleWrites {
 pub(crate) fn demo(args: &Demo) -> Result<Exit, Failure> {
     let narrator = Narrator { quiet: args.json, began: Instant::now() };
     let shown = |chapter| args.chapter.is_empty() || args.chapter.contains(&chapter);
-    // The processes of a chapter are ended before its result is printed, so that a reader of it finds nothing running.
+    // The processes of a chapter are ended before its result is printed, so that its reader finds none running.
     let failover = shown(Chapter::Failover).then(|| failover::tell(narrator)).transpose()?;
     let split = shown(Chapter::Split).then(|| split::tell(narrator)).transpose()?;
     print(&Summary { failover: failover.as_ref().map(Failovers::of), split: split.clone() }, args.json);
@@ -153,7 +153,7 @@ fn milliseconds(duration: Duration) -> f64 {
     rounded(duration.as_secs_f64() * 1_000.0)
 }
 
-/// To microseconds, beyond which nothing was measured.
+/// Rounds to microseconds, the precision of the measurements.
 fn rounded(milliseconds: f64) -> f64 {
     (milliseconds * 1_000.0).round() / 1_000.0
 }

@@ -1,7 +1,7 @@
-//! Links that can be cut without root: the messages of some nodes to others go through this process.
+//! Network links that can be cut without root: the messages between some nodes go through this process.
 //!
-//! A link that is cut is silent, as a broken network is. Nothing gets through, not even that a connection was closed;
-//! and as with TCP, what was sent meanwhile arrives when the link is whole again.
+//! A link that is cut is silent, like a broken network: not even the closing of a connection gets through. As with TCP,
+//! bytes that were sent meanwhile arrive when the link is restored.
 
 use std::net::TcpListener as StdListener;
 
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::exit::Failure;
 
-/// Links that are cut and joined together. They end when this is dropped.
+/// Links that are cut and restored together. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Relays {
     whole: watch::Sender<bool>,
@@ -23,7 +23,7 @@ pub(super) struct Relays {
 const BUFFER_BYTES: usize = 16 << 10;
 
 impl Relays {
-    /// Makes ready for links, which are whole.
+    /// Starts the thread of the links, which are not cut at first.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -41,7 +41,7 @@ impl Relays {
         Ok(Self { whole, links })
     }
 
-    /// Makes a link to an address, and returns the address to connect to instead.
+    /// Creates a link to an address, and returns the address to connect to instead.
     ///
     /// # Errors
     /// If the system has no port left.
@@ -49,7 +49,7 @@ impl Relays {
         let listener = StdListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?.to_string();
-        // The receiver is gone only where the thread has panicked; then nothing connects, and the demo says so.
+        // The receiver is gone only if the thread has panicked. Then no node can connect, and the demo reports it.
         let _ = self.links.send((listener, to.to_owned()));
         Ok(address)
     }
@@ -59,7 +59,7 @@ impl Relays {
         self.whole.send_replace(false);
     }
 
-    /// Makes them whole again.
+    /// Restores all links.
     pub(super) fn heal(&self) {
         self.whole.send_replace(true);
     }
@@ -72,13 +72,14 @@ async fn accept(listener: StdListener, to: String, whole: watch::Receiver<bool>)
     }
 }
 
-/// Carries the bytes of both sides, until one has ended. A peer that cannot be reached shows as a closed connection.
+/// Passes on the bytes of both directions, until both have ended. A peer that cannot be reached shows as a closed
+/// connection.
 async fn carry(from: TcpStream, to: String, mut whole: watch::Receiver<bool>) {
     if whole.wait_for(|whole| *whole).await.is_err() {
         return;
     }
     let Ok(to) = TcpStream::connect(to).await else { return };
-    // Without it small messages wait; where that is refused, they do.
+    // Without `TCP_NODELAY`, small messages are delayed; if it is refused, they are.
     let _ = (from.set_nodelay(true), to.set_nodelay(true));
     let ((from, back), (answers, to)) = (from.into_split(), to.into_split());
     tokio::join!(pass_on(from, to, whole.clone()), pass_on(answers, back, whole));
@@ -92,7 +93,7 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut whole: wat
             return;
         }
         let Ok(count @ 1..) = read else {
-            // Its end, or its break, is the end for the other one too.
+            // The end or failure of one direction is passed on as its end.
             let _ = to.shutdown().await;
             return;
         };
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// The bound of a wait, and the time for which a link must be silent.
+    /// The bound of a wait, and the time for which a cut link must be silent.
     const PATIENCE: Duration = Duration::from_secs(30);
     const SILENCE: Duration = Duration::from_millis(50);
 

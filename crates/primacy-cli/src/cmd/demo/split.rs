@@ -1,4 +1,5 @@
-//! Five nodes by seniority are split into three and two, and meet again: as they are, and with a quorum that confirms.
+//! Five nodes by seniority are split into three and two, and meet again: first without, and then with a quorum that
+//! confirms.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,12 +17,12 @@ use crate::exit::{Exit, Failure};
 
 const ELECTION: &str = "split";
 const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
-/// The part of the first seed, which founds the cluster and so is its oldest member.
+/// The part with the first seed, which founds the cluster and so is its oldest member.
 const LARGE: [&str; 3] = ["n1", "n2", "n3"];
 const SMALL: [&str; 2] = ["n4", "n5"];
-/// The roles in a quorum of a node that asks for votes.
+/// The roles in a quorum of a node that requests votes.
 const STANDING: [&str; 2] = ["pre-candidate", "candidate"];
-/// The turns of two leaders' writes in the ledger after which they have been seen for long enough.
+/// The number of turns of two leaders' writes in the ledger after which both have been observed for long enough.
 const TURNS_MIN: u64 = 10;
 
 /// The observations in both halves of the chapter.
@@ -34,7 +35,7 @@ pub(super) struct Measured {
 /// The observations of simultaneous leaders.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct AtOnce {
-    /// The most leaders whose jobs were alive at one moment, of the moments at which the demo looked.
+    /// The most leaders whose jobs were alive at the same time, among the moments at which the demo checked.
     leaders_at_once: usize,
     /// The number of lines of the ledger written by another leader than the line before.
     turns: u64,
@@ -42,7 +43,7 @@ pub(super) struct AtOnce {
     stale_lines: u64,
 }
 
-/// The cluster of one half.
+/// The cluster of one half of the chapter.
 struct Cluster {
     group: ProcessGroup,
     relays: Relays,
@@ -51,10 +52,10 @@ struct Cluster {
     at_once: usize,
 }
 
-/// Runs the chapter. Its processes are gone when it returns.
+/// Runs the chapter. All its processes have ended when it returns.
 ///
 /// # Errors
-/// If something does not happen in time.
+/// If an expected event does not happen in time.
 pub(super) fn tell(narrator: Narrator) -> Result<Measured, Failure> {
     narrator.say("five nodes, of which the oldest leads (--algorithm seniority)");
     narrator.say("what n1 n2 n3 and n4 n5 say to each other goes through this process, which can cut it");
@@ -64,10 +65,10 @@ pub(super) fn tell(narrator: Narrator) -> Result<Measured, Failure> {
 }
 
 impl Measured {
-    /// Whether two leaders were shown, and then one.
+    /// Checks that the demo has shown two simultaneous leaders, and then one.
     ///
     /// # Errors
-    /// If it was otherwise.
+    /// If it has not shown that.
     pub(super) fn judge(&self) -> Result<(), Failure> {
         let failed = |message: String| Err(Failure::new(Exit::Failed, message));
         match (self.advisory.leaders_at_once, self.confirmed.leaders_at_once) {
@@ -92,7 +93,7 @@ impl fmt::Display for AtOnce {
     }
 }
 
-/// Two leaders, since each part goes on; and one when they have met.
+/// Shows two leaders, since each part goes on; and one after the parts have met.
 fn advisory(narrator: Narrator) -> Result<AtOnce, Failure> {
     let options = ["--allow-advisory", "--split-brain", "available"];
     let mut cluster = Cluster::start(narrator, &options, true)?;
@@ -121,7 +122,7 @@ fn advisory(narrator: Narrator) -> Result<AtOnce, Failure> {
     cluster.finish()
 }
 
-/// One leader: of the two that are nominated, one is confirmed.
+/// Shows one leader: two nodes are nominated, and one of them is confirmed.
 fn confirmed(narrator: Narrator) -> Result<AtOnce, Failure> {
     let options = ["--confirm", "quorum", "--split-brain", "available"];
     let mut cluster = Cluster::start(narrator, &options, false)?;
@@ -156,7 +157,7 @@ fn confirmed(narrator: Narrator) -> Result<AtOnce, Failure> {
 }
 
 impl Cluster {
-    /// Starts the five, with these options, and jobs that write to a ledger, which has no fence if it is unguarded.
+    /// Starts the five nodes with these options, and jobs that write to a ledger, which has no fence if `unguarded`.
     fn start(narrator: Narrator, options: &[&str], unguarded: bool) -> Result<Self, Failure> {
         let group = ProcessGroup::new()?;
         let ledger = group.dir().join("ledger.db");
@@ -184,7 +185,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The list of peers that a node is given: those of the other part are behind relays.
+    /// Returns the list of peers for one node: the nodes of the other part are reached through relays.
     fn peers(&self, of: &str, reserved: &[ReservedAddress]) -> Result<String, Failure> {
         let mut peers = Vec::new();
         for ReservedAddress { node, address, .. } in reserved {
@@ -216,7 +217,7 @@ impl Cluster {
         })
     }
 
-    /// As the process group looks for it; and counts meanwhile how many jobs are alive.
+    /// Waits as the process group does, and meanwhile counts the live jobs.
     fn look_for<T>(
         &mut self,
         what: &str,
@@ -233,7 +234,7 @@ impl Cluster {
         Ledger::open(&self.ledger, ELECTION).map_err(|error| ledger_failed(error.into()))
     }
 
-    /// Counts; and ends all processes.
+    /// Counts the writes in the ledger, and ends all processes.
     fn finish(self) -> Result<AtOnce, Failure> {
         let ledger = self.ledger()?;
         let count = || Ok((ledger.turns()?, ledger.stale_lines()?));
@@ -247,19 +248,19 @@ impl Cluster {
     }
 }
 
-/// Returns the status that a node reports; `None` if it has not come so far, or has no time.
+/// Returns the status that a node reports; `None` if it does not answer yet, or not in time.
 fn who(group: &ProcessGroup, node: &str) -> Option<NodeStatus> {
     target::who(&control::find(&group.dir().join(node), ELECTION, node)).ok()
 }
 
-/// Returns whether `node` takes `nominee` to be the node that should lead.
+/// Returns whether `node` considers `nominee` the node that should lead.
 fn nominates(group: &ProcessGroup, node: &str, nominee: &str) -> bool {
     let named = who(group, node).and_then(|who| who.peers?.nominee);
     named.as_deref() == Some(nominee)
 }
 
-/// Returns the leader of these nodes, as each of them reports it, if its job is at work and, where they know
-/// their members, it leads no others.
+/// Returns the leader of these nodes, if they all report the same one, its job is alive and, where they know their
+/// members, its cluster consists of these nodes only.
 fn leader_of(group: &ProcessGroup, part: &[&str]) -> Option<Leader> {
     let mut leader: Option<Leader> = None;
     for node in part {

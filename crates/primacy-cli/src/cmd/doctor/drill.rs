@@ -1,4 +1,4 @@
-//! The drill: the user's own command is paused past its lease, whole, and woken.
+//! The drill: all processes of the user's own command are paused past the lease, and then continued.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,31 +17,31 @@ use crate::process_tree::{stands, started_at};
 /// The node that is paused, and the node that takes over.
 const NODES: [&str; 2] = ["doctor-1", "doctor-2"];
 
-/// The time that anything may take beyond the leases that it has to wait for.
+/// The time that any step may take beyond the leases that it has to wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The time for which each of the two commands works before the next step, so that its work is under way, and
-/// it has shown the resource its token.
+/// The time for which each of the two commands works before the next step, so that its work is in progress, and the
+/// resource has seen its token.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// The time for which the woken command is left to itself, before its guardian and its supervisor are woken
-/// too: enough to try what it was about to write when it was paused. A machine's scheduler could do the same.
+/// The time for which only the continued command runs, before its guardian and its supervisor are continued too: enough
+/// to try the write that it was about to do when it was paused. A machine's scheduler could have the same effect.
 const LATE: Duration = Duration::from_secs(2);
 
-/// The number of its last lines that are shown.
+/// The number of the command's last lines that are shown.
 const LINES_SHOWN: usize = 5;
 
-/// The outcome of waking the command.
+/// The outcome of continuing the command.
 struct Late {
-    /// The lines that it printed in the time that it had for itself.
+    /// The lines that it printed while its guardian was still paused.
     lines: Vec<String>,
-    /// It had ended by itself by then, and this is how.
+    /// Its exit status, if it had ended by itself by then.
     itself: Option<ExitStatus>,
-    /// The time that it lived once its guardian was awake; `None` if it could not be ended.
+    /// The time that it went on after its guardian was continued; `None` if it could not be ended.
     lived: Option<Duration>,
 }
 
-/// Runs the drill. A stale write is tried against each of the resources while the next leader leads.
+/// Runs the drill. While the next leader leads, a stale write is tried against each of the resources.
 pub(super) fn drill(
     url: &str,
     election: &str,
@@ -58,7 +58,7 @@ pub(super) fn drill(
     group.hear_for(WARM_UP)?;
     let paused = pause(&mut group, leader)?;
     group.wait_for("the other's start", |name, line| started(name, line, other))?;
-    // A resource cannot tell that a token is stale before it has seen the next one.
+    // A resource cannot know that a token is stale before it has seen the next one.
     group.hear_for(WARM_UP)?;
     let late = wake(&mut group, leader, &paused)?;
     let mut checks = vec![judge(&late)];
@@ -77,7 +77,7 @@ fn start(
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", "--json", "--election", election, "--node", node, "--lease"]);
     command.arg(format!("{}ms", lease.as_millis())).arg("--state-dir").arg(group.dir());
-    // In the environment, where no other user can read the password that it may have.
+    // The URL may have a password, which no other user can read in the environment.
     command.env("PRIMACY_DOCTOR_STORE", url).args(["--store", "env:PRIMACY_DOCTOR_STORE", "--"]).args(job);
     group.start_command(node, command)
 }
@@ -86,11 +86,12 @@ fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
     (name == wanted && line["event"] == "started").then_some(())
 }
 
-/// Pauses all processes of a node, those included that they start meanwhile: until its signal has reached one, it may start others.
+/// Pauses all processes of a node, including those that it starts meanwhile: a process may start others until the
+/// signal has reached it.
 fn pause(group: &mut ProcessGroup, node: &str) -> Result<Vec<Pid>, Failure> {
     let mut paused: Vec<Pid> = Vec::new();
     group.look_for("the pause of the whole command", |group| {
-        // A process that was stopped before the look starts no other after it.
+        // A process that was stopped before the list was read starts no other after that.
         let all_stand = paused.iter().all(|&process| stands(process));
         let mut running = group.processes(node);
         running.retain(|process| !paused.contains(process));
@@ -105,7 +106,7 @@ fn pause(group: &mut ProcessGroup, node: &str) -> Result<Vec<Pid>, Failure> {
     Ok(paused)
 }
 
-/// Wakes the command, and after a while the processes that watch over it.
+/// Continues the command, and after a while its guardian and its supervisor.
 fn wake(group: &mut ProcessGroup, leader: &str, paused: &[Pid]) -> Result<Late, Failure> {
     let job = group.job(leader);
     let is_watching = |pid: &&Pid| group.is_watching(leader, **pid);
@@ -115,7 +116,7 @@ fn wake(group: &mut ProcessGroup, leader: &str, paused: &[Pid]) -> Result<Late, 
     }
     let heard = group.hear_for(LATE)?;
     let lines = heard.into_iter().filter(|(name, _)| name == leader).map(|(_, line)| line).collect();
-    // It has not been reaped yet: its parent is the guardian, which is still paused.
+    // The command has not been reaped yet: its parent is the guardian, which is still paused.
     let itself = job.and_then(ended);
     let woken = Instant::now();
     for &&process in &watching {
@@ -126,7 +127,7 @@ fn wake(group: &mut ProcessGroup, leader: &str, paused: &[Pid]) -> Result<Late, 
     Ok(Late { lines, itself, lived: gone.is_ok().then(|| woken.elapsed()) })
 }
 
-/// Returns the exit status of a process that waits to be reaped; `None` if it has not ended, or is gone.
+/// Returns the exit status of an ended process that was not reaped; `None` if it has not ended, or is gone.
 fn ended(pid: Pid) -> Option<ExitStatus> {
     /// The index of `exit_code` behind the name of the program (proc_pid_stat(5), field 52; the name is field 2).
     const EXIT_CODE: usize = 52 - 3;
@@ -137,8 +138,8 @@ fn ended(pid: Pid) -> Option<ExitStatus> {
     is_over.then(|| fields.get(EXIT_CODE)?.parse().ok().map(ExitStatus::from_raw)).flatten()
 }
 
-/// Returns whether a process was signalled. One that has ended needs no signal: commands start others that
-/// are gone in a moment.
+/// Returns whether the process was signalled. A process that has ended needs no signal: commands start others that end
+/// in a moment.
 fn tell(process: Pid, signal: Signal) -> Result<bool, Failure> {
     match kill_process(process, signal) {
         Ok(()) => Ok(true),
@@ -169,7 +170,7 @@ fn judge(late: &Late) -> Check {
             );
             Check::pass(NAME, found)
         }
-        // Also if it ended in order: what it was about to write may be written.
+        // This holds even if it ended in order: the late write may have been done.
         (Some(ended), Some(_)) => {
             let found = format!(
                 "the command ended by itself when it was woken, beside the next leader, with {ended}, and {printed}. Whether the \

@@ -1,4 +1,4 @@
-//! The findings, reported as they are made.
+//! The findings of all checks, reported as they are made.
 
 use std::io::Write as _;
 
@@ -19,7 +19,7 @@ pub(super) struct Findings {
 #[derive(Serialize)]
 struct FindingsReport<'a> {
     checks: Vec<CheckReport<'a>>,
-    /// The worst of all.
+    /// The worst verdict of all checks.
     verdict: String,
 }
 
@@ -39,7 +39,7 @@ impl Findings {
         Self { json, checks: Vec::new() }
     }
 
-    /// Tells of a check.
+    /// Reports the result of a check.
     pub(super) fn add(&mut self, check: Check) -> Result<(), Failure> {
         if !self.json {
             let Check { name, verdict, found, why, fix } = &check;
@@ -54,15 +54,15 @@ impl Findings {
         Ok(())
     }
 
-    /// Says what takes long, to a person.
+    /// Announces a step that takes long, to people only.
     pub(super) fn tell(&self, what: &str) {
         if !self.json {
-            // A reader that is gone misses nothing.
+            // A reader that is gone needs no announcement.
             let _ = writeln!(std::io::stderr(), "primacy: {}", one_line(what));
         }
     }
 
-    /// Tells what it all comes to.
+    /// Reports the summary.
     pub(super) fn end(self) -> Result<Exit, Failure> {
         let worst = self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown);
         if self.json {

@@ -1,4 +1,4 @@
-//! This machine: its pauses, its clock, and the room that the timers leave for both.
+//! This machine: its pauses, its clock, and the time that the timers leave for both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,23 +12,22 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::exit::Failure;
 
-/// The length of each sleep whose lateness is measured. Shorter pauses cost no lease that an operator would
-/// set.
+/// The length of each sleep whose delay is measured. Shorter pauses cannot cost a lease of sensible length.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The length of a lease, in worst pauses, that is recommended (the patterns document's checklist).
+/// The recommended length of a lease, as a multiple of the worst pause (the patterns document's checklist).
 const PAUSES_IN_A_LEASE: u32 = 10;
 
-/// The clocks that count evenly on the processors of today, and are read without leaving the process.
+/// Clocks that run at an even rate on today's processors, and are read without a system call.
 const GOOD_SOURCES: [&str; 3] = ["tsc", "arch_sys_counter", "kvm-clock"];
 
-/// A watch over the machine's pauses, which goes on beside other work.
+/// A running measurement of the machine's pauses, in parallel to other work.
 pub(super) struct Watch {
     worst: Arc<AtomicU64>,
     thread: JoinHandle<()>,
 }
 
-/// Starts to watch for pauses.
+/// Starts to measure pauses.
 pub(super) fn watch_pauses(time: Duration) -> Result<Watch, Failure> {
     let worst = Arc::new(AtomicU64::new(0));
     let ended = AtomicBool::new(false);
@@ -47,9 +46,9 @@ pub(super) fn watch_pauses(time: Duration) -> Result<Watch, Failure> {
 }
 
 impl Watch {
-    /// The longest time for which this process was kept from running, once the watch is over.
+    /// Waits for the end of the measurement, and returns the longest time for which this process was kept from running.
     pub(super) fn worst(self) -> Duration {
-        // It panics nowhere; and what it saw before would be true still.
+        // The thread does not panic; and even if it did, the pauses measured before would be valid.
         let _ = self.thread.join();
         Duration::from_nanos(self.worst.load(Ordering::Relaxed))
     }
@@ -68,13 +67,13 @@ pub(super) fn pauses(worst: Duration, timers: &Timers) -> Check {
     let verdict = if worst >= lease { Verdict::Fail } else { Verdict::Warn };
     let why =
         "a leader that is kept from running for that long cannot renew, and loses the lead without need";
-    // Rounded up: the value shown must be enough.
+    // Rounded up, since the printed lease must be long enough.
     let tenths = (needed.as_secs_f64() * 10.0).ceil();
     let fix = format!("--lease {:.1}s, or give the machine more room", tenths / 10.0);
     Check::not(verdict, NAME, found, why, fix)
 }
 
-/// Checks whether the timers leave enough time for the work to end in.
+/// Checks whether the timers leave enough time for the work to end.
 pub(super) fn timers(timers: &Timers) -> Check {
     const NAME: &str = "the work can end within the lease";
     match timers.check() {
@@ -92,7 +91,7 @@ pub(super) fn timers(timers: &Timers) -> Check {
     }
 }
 
-/// Which clock the kernel counts with.
+/// Checks which clock the kernel uses.
 pub(super) fn clock_source() -> Check {
     const NAME: &str = "the kernel's clock counts evenly";
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -115,11 +114,11 @@ pub(super) fn clock_source() -> Check {
     }
 }
 
-/// Checks whether this machine has slept since it was started.
+/// Checks whether this machine has been suspended since it was started.
 pub(super) fn suspends() -> Check {
     const NAME: &str = "this machine does not sleep";
     let [boot, awake] = [ClockId::Boottime, ClockId::Monotonic].map(clock_gettime);
-    // Whole seconds: the two are not read at the same time.
+    // Whole seconds, since the two clocks are not read at the same time.
     let slept = boot.tv_sec.saturating_sub(awake.tv_sec);
     if slept <= 1 {
         return Check::pass(NAME, "it has not slept since it was started");

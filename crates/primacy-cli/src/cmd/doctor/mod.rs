@@ -25,7 +25,7 @@ use crate::entry::layers::Sources;
 use crate::entry::location::{between_processes, resolve_url};
 use crate::exit::{self, Exit, Failure};
 
-/// The shortest meaningful watch of this machine's pauses.
+/// The shortest meaningful measurement of this machine's pauses.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
 /// Find what is wrong with a store, this machine and the timers, before it costs an election.
@@ -120,7 +120,7 @@ impl Doctor {
     }
 }
 
-/// The election of the drill where none is named.
+/// The election of the drill, if none is given.
 const ELECTION: &str = "doctor";
 
 /// Runs the verb.
@@ -151,9 +151,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
         }
         return findings.end();
     }
-    // The pauses of a machine show while it works, and so beside the rest.
+    // The pauses of a machine show under load, so they are measured while the other checks run.
     let watching = machine::watch_pauses(args.watch)?;
-    // Before its own checks: objects that are missing are made when it is first used.
+    // Before the store's own checks: missing objects are created when the store is first used.
     if let Some(url) = &url {
         if let Some(round_trips) = block_on(async { Ok(store::try_out(url, &mut findings).await) })?? {
             findings.add(store::round_trips(&round_trips, &timers))?;
@@ -164,7 +164,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
     }
     match args.timers_of_nodes() {
         Some(Ok(check)) => findings.add(check)?,
-        // Where there is a store, nodes may run elsewhere.
+        // With a store, the nodes may run on other machines.
         Some(Err(failure)) if url.is_none() => return Err(failure),
         Some(Err(_)) | None => {}
     }

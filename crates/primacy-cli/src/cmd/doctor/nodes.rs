@@ -1,5 +1,5 @@
-//! The nodes of an election that run on this machine, and the timers that they have heard from the others:
-//! whether all are the same.
+//! A comparison of the timers of an election's nodes: of those that run on this machine, and those that they have heard
+//! from the others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::exit::Failure;
 
 const NAME: &str = "all nodes have the same timers";
 
-/// Asks the nodes that run here, as the state directory lists them.
+/// Asks the nodes that run on this machine, as the state directory lists them.
 ///
 /// # Errors
-/// That none runs here, or that another user could answer in their place.
+/// If none runs here, or another user could answer in its place.
 pub(super) fn timers(dir: &Path, election: &str) -> Result<Check, Failure> {
     let (mut known, mut silent) = (Vec::new(), Vec::new());
     for node in control::find_all(dir, Some(election))? {
@@ -28,7 +28,7 @@ pub(super) fn timers(dir: &Path, election: &str) -> Result<Check, Failure> {
     Ok(judge(&known, &silent))
 }
 
-/// Reads a timer, in milliseconds.
+/// A function that reads a timer, in milliseconds.
 type Read = fn(&NodeStatus) -> u64;
 
 /// The nodes by the value of a timer, in milliseconds.
@@ -73,7 +73,7 @@ fn judge(known: &[NodeStatus], silent: &[String]) -> Check {
     Check::pass(NAME, format!("so {asked} say, and those that they have heard"))
 }
 
-/// Adds the leases of nodes that run elsewhere: of the nodes that a leader has heard, and of the holder in a
+/// Adds the leases of nodes that run on other machines: of the peers that a leader has heard, and of the holder in a
 /// store's record.
 fn add_heard(values: &mut Values, known: &[NodeStatus]) {
     let is_known = |node: &str| known.iter().any(|who| who.node == node);

@@ -1,4 +1,4 @@
-//! The store: its own checks, and trials of its answers.
+//! The store: the checks of the store itself, and trials of its answers.
 
 mod race;
 
@@ -15,19 +15,19 @@ use super::findings::Findings;
 use crate::cmd::store::{block_on, trier};
 use crate::exit::Failure;
 
-/// The name under which it is tried; no election can have it.
+/// The name of the election for the trials. No other election can have it.
 const NAME: &str = "primacy/doctor";
 
-/// The number of answers that are timed, of each kind.
+/// The number of answers of each kind that are timed.
 const ROUNDS: usize = 100;
 
-/// The number of times that a probe begins anew because another doctor was at it.
+/// The number of times that a trial starts again because another doctor interfered.
 const ATTEMPTS: usize = 20;
 
-/// The time for which the session of a probe is at most left behind.
+/// The longest time for which a trial's session may be left behind.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// The error of an etcd that is full, and of a node of Primacy that answers in its place.
+/// The error of a full etcd, and of a full node of Primacy with the etcd API.
 const FULL: &str = "database space exceeded";
 
 /// The remedy for a full store.
@@ -37,11 +37,10 @@ const MAKE_ROOM: &str = "make room: of nodes of Primacy, delete what nobody need
 /// The remedy for most errors.
 const LOOK: &str = "look whether this user may read and write there, and whether the store is up";
 
-/// The round trips that a write may take from the request to the answer, where it goes through a proxy and is
-/// looked up.
+/// The most round trips that a write takes, if it goes through a proxy and its outcome is looked up.
 const ROUND_TRIPS_IN_A_RENEWAL: u32 = 4;
 
-/// Returns the checks that the store makes of itself.
+/// Returns the checks of the store's own settings.
 pub(super) fn examine(url: &str) -> Vec<Check> {
     let asked = block_on(async { Ok(primacy::stores::examine(url).await) });
     match asked {
@@ -57,7 +56,7 @@ pub(super) fn examine(url: &str) -> Vec<Check> {
     }
 }
 
-/// Tries the store, and returns the times that its answers took, if it can be used at all.
+/// Tries the store, and returns the times of its answers, if it can be used at all.
 pub(super) async fn try_out(url: &str, findings: &mut Findings) -> Result<Option<Vec<Duration>>, Failure> {
     const OPENS: &str = "the store can be used";
     let opened = match open_any(url, NAME).await {
@@ -78,7 +77,7 @@ pub(super) async fn try_out(url: &str, findings: &mut Findings) -> Result<Option
     findings.add(Check::pass(OPENS, "it was opened"))?;
     let (tried, raced) = match &opened {
         Opened::Register(register) => {
-            // Before there is a record: then the first race is to make it.
+            // Before there is a record: then the first race is to create it.
             let raced = try_races(url, register).await;
             (try_register(register).await, raced)
         }
@@ -106,7 +105,7 @@ pub(super) async fn try_out(url: &str, findings: &mut Findings) -> Result<Option
     }
 }
 
-/// Checks that exactly one of several simultaneous writes is done.
+/// Checks that exactly one of several simultaneous writes succeeds.
 async fn try_races(url: &str, register: &Arc<dyn Register>) -> Vec<Check> {
     let raced = vec![race::run(url, register).await];
     #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
@@ -163,13 +162,13 @@ async fn try_register(register: &Arc<dyn Register>) -> Result<(Check, Vec<Durati
     Ok((check, times))
 }
 
-/// A record without a holder.
+/// Returns a record without a holder.
 fn probe(round: usize) -> Record {
     let token = FencingToken(round as u64);
     Record { renewal: token.0, ..Record::released(token, primacy::core::Duration::ZERO) }
 }
 
-/// Checks that a session's entry is first in the queue once, and that its tokens grow.
+/// Checks that a session's entry becomes first in the queue, and that its tokens grow.
 async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Duration>), String> {
     const GROWS: &str = "a later entry has a higher token";
     let text = |error: primacy::stores::SessionError| error.to_string();
@@ -181,7 +180,7 @@ async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Durati
         let began = Instant::now();
         sessions.keep_alive(&begun.session).await.map_err(text)?;
         times.push(began.elapsed());
-        // Each of these is a write or two.
+        // Each campaign is one or two writes, so only every tenth round makes one.
         if round % 10 != 0 {
             continue;
         }
@@ -215,7 +214,7 @@ async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Durati
     Ok((check, times))
 }
 
-/// Whether a renewal is answered in time.
+/// Checks whether a renewal is answered in time.
 pub(super) fn round_trips(times: &[Duration], timers: &Timers) -> Check {
     const NAME: &str = "the store answers soon enough";
     let mut sorted = times.to_vec();
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
     use crate::exit::Exit;
 
-    /// A store that ignores conditions: it does every write.
+    /// A store that ignores conditions: it performs every write.
     #[derive(Debug)]
     struct Careless;
 

@@ -1,9 +1,9 @@
-//! `primacy fence exec`: runs a command only if its token is not stale, and one at a time.
+//! `primacy fence exec`: runs a command only if its token is not stale, and only one at a time.
 //!
-//! The state file is held while the command runs, by two locks: by that of this process, which waits until nothing of
-//! the command is left, and by one of the command and its descendants, which inherit another open file that they can only
-//! read. When this process is killed, the kernel kills the command (parent-death signal), and the second lock lasts until the
-//! last descendant that still has its file open is gone, or until one of them gives it up.
+//! The state file is locked while the command runs, by two locks. One is this process's, which waits until the command
+//! and all its descendants have ended. The other one is of an open file that the command and its descendants inherit,
+//! and can only read. When this process is killed, the kernel kills the command (parent-death signal), and the second
+//! lock lasts until the last descendant that still has the file open has ended, or until one of them unlocks it.
 
 use std::env;
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ others do for the command (docker run, systemd-run, ssh, kubectl exec).
 
 /// Runs the verb.
 pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
-    // All errors that can be known are reported before anything is begun.
+    // Reports all errors that can be found before anything is started.
     let program = find_program(&args.command)?;
     let token = args.token()?;
     let patience = match (args.wait, args.no_wait) {
@@ -103,15 +103,15 @@ pub(crate) fn exec(args: &Exec) -> Result<Exit, Failure> {
         write_last_words(&format!("primacy fence exec: warning: {warning}"));
     }
     let fence = args.state.hold(patience).map_err(|error| failure(&error, Exit::NotElected))?;
-    // Only now: a later leader may have been here while this one waited.
+    // The token is checked only now: a later leader may have come while this process waited.
     fence.admit(token).map_err(|error| failure(&error, Exit::NotElected))?;
-    // The parent-death signal follows the thread, so the command is started by this one, which stays.
+    // The parent-death signal follows the thread, so this thread starts the command, and stays.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let lock = fence.duplicate_lock().map_err(|error| failure(&error, Exit::NotElected))?;
     let exit = runtime.block_on(run(&program, &args.environment(token), lock.try_clone()?));
-    // In every case before the lock is let go, though what remains of the command has its own descriptor.
+    // Always before the lock is released, even though remaining descendants have a descriptor of their own.
     end_descendants(None, None, |_, _| {});
-    // A process that the command has handed its descriptor to would keep the fence held.
+    // A process that got the descriptor from the command would keep the fence locked.
     fence.release_duplicate(lock).map_err(|error| failure(&error, Exit::NotElected))?;
     exit
 }
@@ -144,7 +144,7 @@ async fn run(
     environment: &[(&'static str, String); 2],
     lock: OwnedFd,
 ) -> Result<Exit, Failure> {
-    // Orphans of the command are handed to this process, so that it knows when none is left.
+    // Orphans of the command are handed to this process, so that it notices when none is left.
     set_child_subreaper(Some(getpid()))?;
     let mut child_ended = signal(SignalKind::child())?;
     let mut passed_on = PassedOn::listen()?;
@@ -160,14 +160,14 @@ async fn run(
             return Ok(Exit::Job(Ended::exit_code(ended)));
         }
         tokio::select! {
-            // Signals that come while it is not polled are merged; but all children are reaped at once.
+            // Signals that arrive while this is not polled are merged, so all ended children are reaped at once.
             _ = child_ended.recv() => {}
             number = passed_on.next() => pass_on(main, number),
         }
     }
 }
 
-/// Starts the command in this process's group, as `env` and `nice` do: it may read the terminal.
+/// Starts the command in this process's own group, as `env` and `nice` do, so that it may read the terminal.
 fn start(
     program: &Program,
     environment: &[(&'static str, String); 2],
@@ -181,7 +181,7 @@ fn start(
     bind_to_parent(&mut command, Signal::KILL);
     hand_on(&mut command, lock);
     let child = command.spawn().map_err(|error| {
-        // It was there and executable a moment ago, so any other error is the system's.
+        // The file existed and was executable a moment ago, so any other error is the system's.
         let exit = match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => Exit::NotFound,
             Some(Errno::ACCESS | Errno::NOEXEC | Errno::PERM) => Exit::NotExecutable,
@@ -190,17 +190,17 @@ fn start(
         let message = format!("{} cannot be started: {error}", program.file.to_string_lossy());
         Failure::new(exit, message)
     })?;
-    // It is reaped with all the others.
+    // The child is reaped with all the others.
     Ok(Pid::from_child(&child))
 }
 
 fn pass_on(main: Pid, number: i32) {
-    // Control-C goes to the whole group in the foreground, so the command has it already.
+    // The terminal sends Control-C to the whole foreground group, so the command has received it already.
     if matches!(number, SIGINT | SIGQUIT) && in_foreground() {
         return;
     }
     if let Some(signal) = Signal::from_named_raw(number) {
-        // A process that has ended meanwhile needs none, and one that has changed its user may refuse it.
+        // A process that has ended needs no signal, and one that has changed its user may refuse it.
         let _ = kill_process(main, signal);
     }
 }

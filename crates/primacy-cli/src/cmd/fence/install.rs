@@ -1,4 +1,4 @@
-//! `primacy fence install` and `primacy fence print`: guards in a database of the user's.
+//! `primacy fence install` and `primacy fence print`: guards in one of the user's databases.
 
 use clap::{Args, Parser, ValueEnum};
 use primacy::config::check_election;

@@ -66,7 +66,7 @@ struct State {
     election: String,
 }
 
-/// The time for which other processes may keep the file.
+/// The longest wait for other processes that hold the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     Forever,
@@ -75,8 +75,8 @@ enum Patience {
 }
 
 impl State {
-    /// Holds the fence for this process, as soon as no other process does. The file's locks keep others away, so this
-    /// waits where a lock is waited for: in the kernel.
+    /// Holds the fence for this process, as soon as no other process does. The wait for the file's lock is in the
+    /// kernel.
     fn hold(&self, patience: Patience) -> Result<HeldFence, DurableFenceError> {
         let sharing = self.sharing()?;
         if self.existing {
@@ -88,7 +88,7 @@ impl State {
             Patience::Forever => HeldFence::wait_shared(&file, &election, sharing),
             Patience::For(time) => {
                 let (sender, receiver) = sync_channel(1);
-                // A thread that still waits when the time is over ends with the process, which is soon.
+                // A thread that still waits after the timeout ends with the process, which is soon.
                 let waiting = std::thread::Builder::new().name("fence".into());
                 let waiting = waiting.spawn(move || {
                     let _ = sender.send(HeldFence::wait_shared(&file, &election, sharing));
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-/// Converts an error of the fence for the user who started the command. `in_use` is the code for "not now".
+/// Converts an error of the fence. `in_use` is the exit code for a fence that another process holds.
 fn failure(error: &DurableFenceError, in_use: Exit) -> Failure {
     let exit = match error {
         DurableFenceError::Stale(_) => Exit::Stale,

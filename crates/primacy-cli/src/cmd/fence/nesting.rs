@@ -1,5 +1,5 @@
-//! A `fence exec` within another one on the same file, which would wait for itself: the outer one holds the file until nothing of its
-//! command is left.
+//! Detection of a `fence exec` within another one on the same file. It would wait for itself, since the outer one holds
+//! the file until its command and all descendants have ended.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,20 +9,22 @@ use rustix::process::{Pid, getpid};
 
 use crate::process_tree::parent_of;
 
-/// The nearest `fence exec` above this process that has the file open: it holds its lock, and this is a part of its command.
+/// Returns the nearest ancestor that is a `fence exec` and has the file open. It holds the lock, and this process is a
+/// part of its command.
 pub(super) fn holder_above(file: &Path) -> Option<Pid> {
     let about = fs::metadata(file).ok()?;
     std::iter::successors(parent_of(getpid()), |&pid| parent_of(pid))
         .find(|&pid| is_fence_exec(pid) && has_open(pid, &about))
 }
 
-/// Another program may hold the file and start commands without waiting for them.
+/// Returns whether the process is a `fence exec`. Other programs may hold the file and start commands without waiting
+/// for them.
 fn is_fence_exec(pid: Pid) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     line.split(|&byte| byte == 0).skip(1).take(2).eq([&b"fence"[..], b"exec"])
 }
 
-/// Of a process of another user, it is not known.
+/// Returns whether the process has the file open; false for another user's process, whose files are not visible.
 fn has_open(pid: Pid, about: &fs::Metadata) -> bool {
     let opened = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten().flatten();
     opened.into_iter().any(|opened| {

@@ -30,23 +30,23 @@ pub(super) struct Readmit {
     target: Target,
 }
 
-/// The outcome at one node.
+/// The outcome of the readmission at one node.
 #[derive(Debug, Serialize)]
 struct ReadmissionReport {
     node: String,
     readmits: String,
-    /// The disk that counts from now on.
+    /// The disk that is valid from now on.
     disk: Option<String>,
-    /// Why it is not readmitted there.
+    /// The reason why it is not readmitted there.
     refused: Option<String>,
 }
 
 /// The readmissions that are still missing.
 #[derive(Debug, Serialize)]
 struct Missing {
-    /// The nodes that have accepted it now.
+    /// The nodes that have readmitted it now.
     told: Vec<String>,
-    /// The other voters: the command has to be given on their machines, unless that was done before.
+    /// The other voters. The command must be given on their machines, unless that was done before.
     others: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
     let (mut told, mut trouble, mut peers) = (Vec::new(), None, None);
     for node in &nodes {
         let answer = match node.ask(NodeVerb::Readmit { node: args.lost.clone() }) {
-            // Its failure hides none of the others, and it is named among the nodes that are still missing.
+            // This failure hides no other answer. The node is listed among those that are still missing.
             Err(failure) if nodes.len() > 1 => {
                 say(target.json, node, &args.lost, Err(&failure.message))?;
                 trouble = trouble.or(Some(failure.exit));
@@ -92,7 +92,7 @@ pub(super) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
         }
     }
     if let (true, Some(exit)) = (told.is_empty(), trouble) {
-        // Each has said why.
+        // The reason of each was printed.
         return Err(Failure::new(exit, ""));
     }
     if let Some(peers) = peers {

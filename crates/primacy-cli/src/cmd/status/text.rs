@@ -14,12 +14,12 @@ use crate::printable::one_line;
 const ANNOUNCED_SHOWN_MAX: usize = 72;
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// The lines about one node, without the last line's end.
+/// Formats the lines about one node, without a final newline.
 pub(super) fn text(who: &NodeStatus) -> String {
     let mut lines = vec![leader(who)];
     lines.extend(who.why_no_leader.iter().map(|why| format!("  - {why}")));
     lines.push(own_part(who));
-    // Where no leader is known, they are among the reasons.
+    // If no leader is known, the store's troubles are already among the reasons.
     let troubles = who.store_troubles.iter().filter(|trouble| !who.why_no_leader.contains(*trouble));
     lines.extend(troubles.map(|trouble| format!("  {trouble}")));
     if let Some(peers) = &who.peers {
@@ -35,7 +35,7 @@ pub(super) fn text(who: &NodeStatus) -> String {
     lines.join("\n")
 }
 
-/// The queue of a store that keeps sessions.
+/// Formats the queue of a store that keeps sessions.
 fn over_sessions(queue: &Queue) -> Vec<String> {
     let mut lines = Vec::new();
     if let (Some(session), Some(timeout), Some(age)) =
@@ -48,7 +48,7 @@ fn over_sessions(queue: &Queue) -> Vec<String> {
     lines
 }
 
-/// Formats the state that the leader has announced; only the beginning, if that is long or has several lines.
+/// Formats the state that the leader has announced, shortened if it is long or has several lines.
 fn announced(announced: &Announced) -> String {
     let Announced { term, number, state } = announced;
     let said = match state {
@@ -102,7 +102,7 @@ fn own_part(who: &NodeStatus) -> String {
     } else if !who.healthy {
         ", kept from leading by its health check".to_owned()
     } else if let Some(why) = &who.not_campaigning {
-        // Where no leader is known, it is among the reasons.
+        // If no leader is known, this is already among the reasons.
         let reason = who.leader.as_ref().map(|_| format!(": {why}")).unwrap_or_default();
         format!(", does not campaign{reason}")
     } else if !who.campaigning {
@@ -121,7 +121,7 @@ fn stated(RecordNumber { term, counter }: RecordNumber) -> String {
     }
 }
 
-/// Formats the state of its log.
+/// Formats the state of the node's log.
 fn log(metadata: &Metadata) -> String {
     let number = |RecordNumber { term, counter }| format!("({term}, {counter})");
     let Metadata { durability, last, committed, applied, recovering, .. } = metadata;
@@ -163,7 +163,7 @@ fn among_peers(who: &NodeStatus, peers: &Peers) -> Vec<String> {
             (None, Some(trouble)) => (trouble, String::new()),
             (None, None) => continue,
         };
-        // It may already be among the reasons why no node leads.
+        // This text may already be among the reasons why no node leads.
         if !who.why_no_leader.iter().any(|why| why.contains(text.as_str())) {
             lines.push(format!("    {text}{ago}"));
         }
@@ -200,7 +200,7 @@ const fn connected(outbound: bool, inbound: bool) -> &'static str {
     }
 }
 
-/// A guardian outlives its node, to report its death; it is only heard.
+/// Describes the connection of a peer's guardian, which only sends: it outlives its node, to report the node's death.
 const fn guardian(inbound: bool, guardian: bool) -> &'static str {
     match (inbound, guardian) {
         (true, true) => ", its guardian too",
@@ -225,7 +225,7 @@ fn counted(what: &str, counts: &BTreeMap<String, u64>) -> Option<String> {
     (!counts.is_empty()).then(|| format!("  handshakes {what}: {}", counts.join(", ")))
 }
 
-/// The record of a store.
+/// Formats the record of a store.
 pub(crate) fn over_store(record: &Record) -> String {
     let duration = milliseconds(record.duration_ms);
     let Some(holder) = &record.holder else {
@@ -262,7 +262,7 @@ mod tests {
             long.contains(": 0xffff") && long.ends_with("… (100 bytes in all; --json shows them)"),
             "{long}"
         );
-        // It would turn the rest of the line around.
+        // This character would change the direction of the rest of the line.
         assert!(shown("a\u{202e}b".as_bytes()).ends_with(": 0x61e280ae62"));
     }
 

@@ -1,8 +1,7 @@
-//! A look at a store from a process of its own.
+//! A read of a store by a separate process.
 //!
-//! A file system that hangs keeps a process that reads it in the kernel, and a process of which one thread is
-//! kept there cannot end, not even by SIGKILL. So another process reads the store, and this one says within
-//! its time that there was no answer, and ends.
+//! A file system that hangs blocks its readers in the kernel, and a process with such a thread cannot end, not even by
+//! SIGKILL. So a separate process reads the store, and this one can report a timeout and end.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -14,16 +13,16 @@ use super::LOOK_PATIENCE;
 use crate::exit::{Exit, Failure};
 use crate::stdout;
 
-/// Set for the process that looks.
+/// The variable that is set for the process that reads.
 const APART: &str = "_PRIMACY_LOOKS_APART";
 
-/// The time that a look may take beyond that of the store that is looked at.
+/// The time that the process may take beyond that of the store.
 const MORE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at a store, by another process if the store is in files.
+/// Runs `look`; in a separate process if the store is in files.
 ///
 /// # Errors
-/// The failures of the look; [`Exit::Unavailable`] if the process that looks does not end.
+/// The failures of `look`; [`Exit::Unavailable`] if the separate process does not end.
 pub(in super::super) fn look_apart(
     url: &str,
     look: impl FnOnce() -> Result<Exit, Failure>,
@@ -52,7 +51,7 @@ pub(in super::super) fn look_apart(
         .ok_or_else(|| Failure::new(Exit::Failed, "the process that looks at the store was killed"))
 }
 
-/// Passes on the output of that process, to its end.
+/// Passes on the output of the separate process, to its end.
 fn relay<W: io::Write>(
     from: Option<impl Read + Send + 'static>,
     to: impl FnOnce() -> W + Send + 'static,

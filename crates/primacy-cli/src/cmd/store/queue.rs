@@ -1,4 +1,4 @@
-//! The same verbs over a store that keeps sessions: the first entry of its queue leads.
+//! The same verbs over a store that keeps sessions, where the first entry of the queue leads.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::control::FirstEntry;
 use crate::exit::{Exit, Failure};
 use crate::printable::one_line;
 
-/// The interval at which a queue is read whose store reports no changes.
+/// The interval for reading a queue whose store reports no changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The verdict on a queue: the store itself removes the entries of sessions that have ended.
+/// The verdict on a queue. It needs no observation, since the store itself removes the entries of ended sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
-    /// The queue has a first entry, and its session lives.
+    /// The queue has a first entry, whose session is alive.
     First,
     /// No candidate is in the queue.
     Empty,
 }
 
-/// `primacy status --store`
+/// Runs `primacy status --store`.
 pub(super) async fn who(store: &dyn Sessions, election: &str, json: bool) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct QueueReport<'a> {
@@ -51,11 +51,11 @@ pub(super) async fn gone(store: &dyn Sessions, token: FencingToken) -> Result<()
     loop {
         match store.first().await {
             Ok(Some(first)) if first.token == token => {
-                // A hint only: it is looked anyway.
+                // This is only a hint; the queue is read anyway.
                 let _ = timeout(LOOK_INTERVAL, store.changed()).await;
             }
             Ok(Some(_) | None) => return Ok(()),
-            // It may answer the next time.
+            // The store may answer the next time.
             Err(SessionError::NoAnswer { .. }) => sleep(LOOK_INTERVAL).await,
             Err(error @ (SessionError::Ended { .. } | SessionError::Refused { .. })) => {
                 return Err(error.into());
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything here may take on a busy machine.
+    /// A bound that is longer than any step of these tests takes on a busy machine.
     const BOUND: Duration = Duration::from_secs(20);
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The leader is killed while clients go on: a client that knows a follower only, in the messages themselves,
-//! and `etcdctl`, which knows all three.
+//! The leader is killed while clients go on: a raw client that knows only a follower, and `etcdctl`, which knows all
+//! three nodes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Questions that are drawn, in the messages themselves, because `etcdctl` cannot ask all that they can.
+//! Random requests, sent as raw messages, since `etcdctl` cannot express all of them.
 
 use primacy::core::rng::Rng;
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};

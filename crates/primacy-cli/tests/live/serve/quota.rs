@@ -1,5 +1,4 @@
-//! A map that is full: the refusals, the requests that go on, and the ways to make room, beside an etcd that
-//! is full.
+//! A full map: the refusals, the requests that still work, and the ways to make room, compared with a full etcd.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

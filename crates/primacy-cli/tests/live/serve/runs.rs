@@ -1,4 +1,4 @@
-//! `primacy run --store etcd://A,B,C`: the same against etcd and against three of our nodes.
+//! `primacy run --store etcd://A,B,C` behaves the same over etcd and over three nodes of Primacy.
 
 use std::time::Duration;
 

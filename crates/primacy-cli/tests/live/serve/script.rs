@@ -1,4 +1,4 @@
-//! A script of `etcdctl`, which is run against both, and its output compared line by line.
+//! A script of `etcdctl` that is run against etcd and against Primacy, with the outputs compared line by line.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;

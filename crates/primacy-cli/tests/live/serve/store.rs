@@ -1,4 +1,4 @@
-//! Our own store `etcd`, with the etcd API in etcd's place: all tests over etcd in `primacy-conformance`, all
+//! Primacy's own store `etcd`, with the etcd API in etcd's place: all tests over etcd in `primacy-conformance`, all
 //! laws of stores, and those of elections.
 
 #[path = "../../../../primacy-conformance/tests/live/etcd/store/mod.rs"]

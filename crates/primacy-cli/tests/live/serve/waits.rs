@@ -1,4 +1,4 @@
-//! Observers and clients that wait for a lock, in the messages themselves.
+//! Observers of an election, and clients that wait for a lock, over raw messages.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The answers of a node that is alone, of three: their codes and texts.
+//! The answers of one node of three that is alone: their codes and texts.
 
 use std::time::Instant;
 

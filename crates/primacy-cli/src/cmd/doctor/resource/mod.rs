@@ -1,4 +1,4 @@
-//! The resource that the leader works on: whether it refuses the write of a replaced leader.
+//! The resource that the leader writes to: whether it refuses the write of a replaced leader.
 
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 mod object;
@@ -16,18 +16,18 @@ use crate::cmd::store::block_on;
 use crate::entry::location::resolve_resource;
 use crate::exit::{Exit, Failure};
 
-/// The forms in which a resource can be written.
+/// The syntax of a resource, for error messages.
 const FORMS: &str = "a resource is a table, postgres://HOST/DATABASE#TABLE, sqlite:PATH#TABLE or env:NAME#TABLE; a service, \
                      http://HOST/PATH, https://HOST/PATH or env:NAME; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
 
 /// The name of every check of a resource.
 const REFUSES: &str = "the resource refuses a stale write";
 
-/// Why that is asked.
+/// The reason for the check.
 const WHY: &str = "a leader that was paused does not know that it was replaced, and writes when it wakes; only the resource can \
                    refuse that";
 
-/// Something that a leader writes to.
+/// A resource that a leader writes to.
 #[derive(Debug)]
 pub(super) enum Resource {
     /// A table of a database.
@@ -44,24 +44,24 @@ pub(super) enum Resource {
 }
 
 impl Resource {
-    /// Parses the resource that `text` names. `method` is for services.
+    /// Parses the text of a resource. `method` is for services.
     ///
     /// # Errors
-    /// Where it is none of these, or has a password that others could read.
+    /// If it is none of these, or has a password that other users could read.
     pub(super) fn parse(text: &str, method: &Method) -> Result<Self, Failure> {
         let usage = |why: &str| Failure::new(Exit::Usage, format!("--resource: {why}; {FORMS}"));
-        // A `#` may also be in a password; where there is none, the last one is before the table.
+        // A password may contain a `#`, too. Without a password, the last `#` is before the table.
         if has_login(text) {
             resolve_resource(text)?;
         }
         let (given, table) = match text.rsplit_once('#') {
-            // Of a service it is a fragment, which is not sent.
+            // In the URL of a service, it begins a fragment, which is not sent.
             Some(_) if text.starts_with("http") => (text, None),
             Some((given, table)) => (given, Some(table)),
             None => (text, None),
         };
         let url = resolve_resource(given)?;
-        // The names of a key, and their spelling, are the service's own affair.
+        // Any parameter may contain a key, whatever its name.
         if text.starts_with("http") && text.contains(['?', ';']) {
             return Err(usage(
                 "what stands behind `?` or `;` may be a key, and every user of this machine can read command lines: put the URL into \
@@ -86,7 +86,7 @@ impl Resource {
         }
     }
 
-    /// Tries a stale write, of a leader of `election` if that was named.
+    /// Tries a stale write as a leader of `election`, if one was given.
     #[allow(
         unused_variables,
         reason = "a service knows no names of elections, and a program may have no other resource"

@@ -9,18 +9,17 @@ use primacy::stores::{Check, OpenError, Verdict, object_store_at};
 use super::{REFUSES, WHY};
 use crate::exit::{Exit, Failure};
 
-/// The election for which the object is read where none was named. The object itself names the one that it
-/// has.
+/// The election for reading the object, if none was given. The object itself names the one that it belongs to.
 const ANY_ELECTION: &str = "doctor";
 
-/// The remedy where a condition is ignored.
+/// The remedy if the store ignores conditions.
 const OTHER_STORE: &str =
     "keep it in a store that honours If-Match, or hold the state in a database; see docs/fencing.md";
 
-/// The remedy where it is not known whether writes name a condition.
+/// The remedy if it is unknown whether writes name a condition.
 const BY_THE_FENCE: &str = "write it by primacy::fence::object or primacy::leader_document, or name in each write the version that was read";
 
-/// An object, and the store that it is in.
+/// An object, and its store.
 #[derive(Debug)]
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
@@ -28,7 +27,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Parses the object that the URL names; sends no request.
+    /// Parses the URL of an object; sends no request.
     pub(super) fn parse(url: &str) -> Result<Self, Failure> {
         let usage = |error: OpenError| Failure::new(Exit::Usage, format!("--resource: {error}"));
         let (store, key) = object_store_at(url).map_err(usage)?;
@@ -36,8 +35,8 @@ impl Object {
         Ok(Self { store, key })
     }
 
-    /// Tries writes on the object `primacy.probe` beside this one, and then one of this object that names a version which it has
-    /// not; and looks whether it carries a token.
+    /// Tries writes on the object `primacy.probe` beside this one; then one write of this object that names a version
+    /// which it does not have. Then checks whether the object carries a token.
     pub(super) async fn try_out(&self, election: Option<&str>) -> Check {
         let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
         let document = match ObjectDocument::new(Arc::clone(&self.store), &self.key) {
@@ -61,7 +60,7 @@ impl Object {
     }
 }
 
-/// Judges the answer to the stale write and the object's first line, where the store honours conditions.
+/// Judges the answer to the stale write and the object's first line, if the store honours conditions.
 fn judge(
     key: &str,
     stale: &StaleWrite,

@@ -23,22 +23,22 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::{REFUSES, WHY};
 
-/// The time that the service may take, including the connecting.
+/// The time that the service may take, including the connection setup.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The token that is shown. Every leader's token is higher, so it is stale as soon as one leader has used the
+/// The token of the request. Every leader's token is higher, so this one is stale as soon as one leader has used the
 /// service.
 const STALE: &str = "0";
 
-/// Where a service is, and how it is asked.
+/// The address of a service, and the request to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Service {
     is_encrypted: bool,
     host: String,
     port: u16,
-    /// As it is in the header, without the login.
+    /// The host and port for the `Host` header, without the login.
     authority: String,
-    /// The value of `Authorization`, which is not printed.
+    /// The value of `Authorization`, which is never printed.
     login: Option<HeaderValue>,
     path: String,
     method: Method,
@@ -48,12 +48,12 @@ pub(crate) struct Service {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     status: StatusCode,
-    /// The token that it has seen, where it reports one.
+    /// The highest token that it has seen, if it reports one.
     highest: Option<String>,
 }
 
 impl Service {
-    /// A login in the URL is taken: a command line has none by now.
+    /// Parses the URL of a service. A login in it is accepted: one on the command line was refused before.
     pub(super) fn parse(url: &str, method: &Method) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|error| format!("this is no URL ({error})"))?;
         let authority = uri.authority().ok_or("it names no host")?;
@@ -62,14 +62,14 @@ impl Service {
             None => (None, authority.to_string()),
         };
         let is_encrypted = uri.scheme_str() == Some("https");
-        // Without the brackets that a URL puts around an IPv6 address.
+        // Removes the brackets that a URL has around an IPv6 address.
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         Ok(Self { is_encrypted, host, port, authority: place, login, path, method: method.clone() })
     }
 
-    /// Sends one request without a body, which shows a token that is lower than every leader's.
+    /// Sends one request without a body, with a token that is lower than every leader's.
     pub(super) async fn try_out(&self) -> Check {
         let answer = match tokio::time::timeout(PATIENCE, self.ask()).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
@@ -99,7 +99,7 @@ impl Service {
             request = request.header(AUTHORIZATION, login);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
-        // The sender of a request on it gets the error.
+        // An error of the connection is returned to the sender of the request.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(io::Error::other)?;
         let highest = response.headers().get(FENCING_TOKEN_HIGHEST).and_then(|highest| highest.to_str().ok());
@@ -108,7 +108,7 @@ impl Service {
 
     fn judge(&self, answer: Result<Answer, String>) -> Check {
         let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
-        // The text behind it may be a secret.
+        // The text after it may contain a secret.
         let path = self.path.split(['?', ';']).next().unwrap_or_default();
         let asked = format!("{} {path} with {FENCING_TOKEN}: {STALE}", self.method);
         let guard = "put `primacy fence proxy` in front of it, or the layer primacy::fence::http into it: docs/fencing.md";
@@ -143,10 +143,10 @@ impl Service {
     }
 }
 
-/// The login of a URL as `Basic` credentials (RFC 7617), which are left out of what is shown.
+/// Converts the login of a URL to `Basic` credentials (RFC 7617), which are never printed.
 ///
 /// # Errors
-/// It is not written as a URL has it.
+/// If it is not encoded as in a URL.
 fn basic(login: &str) -> Result<HeaderValue, String> {
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let decoded =
@@ -157,11 +157,12 @@ fn basic(login: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// Returns a client that trusts the roots of the system. Always with ring, whatever other provider the
-/// program has.
+/// Returns a TLS client configuration that trusts the roots of the system. Always uses ring, even if the program has
+/// another provider.
 fn client() -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    // Some of a system's certificates are often of no use; without any, the handshake says so.
+    // Some of a system's certificates are often unusable. Without any usable one, the handshake fails with a clear
+    // error.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;

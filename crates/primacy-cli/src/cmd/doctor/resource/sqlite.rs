@@ -14,16 +14,16 @@ use primacy_fence_sqlite::{Attempt, GuardError, attempt};
 
 use super::{REFUSES, WHY};
 
-/// The time for which other processes may keep the write lock.
+/// The longest wait for the write lock of other processes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The bound of the whole trial; a trigger could run endlessly.
+/// The bound of the whole trial, since a trigger could run without end.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The steps of a statement between two looks at the clock: some 100 µs.
+/// The number of steps of a statement between two checks of the time: some 100 µs.
 const STEPS: i32 = 10_000;
-/// The endings of what SQLite keeps beside a database, and takes for a part of it.
+/// The suffixes of files beside a database that SQLite treats as parts of it.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// A table, and the file that it is in.
+/// A table, and its file.
 #[derive(Debug)]
 pub(crate) struct Table {
     path: String,
@@ -31,8 +31,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Returns the table of a database: `rest` is the text behind `sqlite:`, as in a store's URL, and `name`
-    /// the table's name as the database spells it.
+    /// Creates the table of a database: `rest` is the text after `sqlite:`, as in a store's URL, and `name` is the
+    /// table's name as the database spells it.
     pub(super) fn parse(rest: &str, name: &str) -> Self {
         let path = rest.strip_prefix("//").unwrap_or(rest);
         Self { path: path.to_owned(), name: name.to_owned() }
@@ -44,7 +44,7 @@ impl Table {
             Check::not(Verdict::Unknown, REFUSES, format!("{}: {found}", self.name), WHY, fix)
         };
         let missing = "see that the file is there and has this table, that this user may write it, and that nobody keeps it locked";
-        // The triggers that others could put there would run in this process.
+        // Triggers that other users could create there would run in this process.
         let path = match check_run_here(Path::new(&self.path), &BESIDE) {
             Ok(path) => path,
             Err(error) => {
@@ -65,7 +65,7 @@ impl Table {
     }
 
     fn ask(&self, path: &Path, is_ended: Arc<AtomicBool>) -> Result<Attempt, GuardError> {
-        // It is not made where it is missing.
+        // A missing database is not created.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(PATIENCE)?;

@@ -6,17 +6,17 @@ use primacy::stores::{Check, Verdict};
 
 use super::{REFUSES, WHY};
 
-/// A table, and where it is.
+/// A table, and its database.
 pub(crate) struct Table {
     pub(super) url: String,
-    /// The URL, as it was given: it has no password, and may be repeated.
+    /// The URL as it was given. It has no password, so it may be printed.
     pub(super) given: String,
-    /// As it is written in a statement.
+    /// The name as it is written in a statement.
     pub(super) name: String,
 }
 
 impl Table {
-    /// Tries writes in a transaction that is rolled back, with statements that name no row.
+    /// Tries writes in a transaction that is rolled back, with statements that affect no row.
     pub(super) async fn try_out(&self, election: Option<&str>) -> Check {
         match attempt(&self.url, &self.name).await {
             Ok(attempt) => self.judge(&attempt, election),
@@ -91,7 +91,7 @@ impl Table {
         Check::not(Verdict::Warn, REFUSES, found, why, fix)
     }
 
-    /// Returns the fault of a fence that refuses stale writes all the same, if it has one.
+    /// Returns the fault of a fence that does refuse stale writes, if it has one.
     fn fault(&self, attempt: &Attempt) -> Option<(Verdict, String)> {
         let name = &self.name;
         match attempt.fence.as_ref()? {
@@ -126,20 +126,20 @@ impl Table {
         }
     }
 
-    /// The command that guards it.
+    /// Returns the command that installs the guard.
     fn install(&self, election: Option<&str>) -> String {
         let [url, election, name] = [self.given.as_str(), election.unwrap_or("NAME"), &self.name].map(quoted);
         format!("primacy fence install --store {url} --election {election} --table {name}")
     }
 }
 
-/// For a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,".contains(letter);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// Without what could be a secret.
+/// Leaves out fields that could be secret.
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("name", &self.name).finish_non_exhaustive()

@@ -1,7 +1,8 @@
-//! Simultaneous writes: of several that name the same version, one is done.
+//! Simultaneous writes: of several that name the same version, exactly one succeeds.
 //!
-//! A store that compares first and then writes refuses an old version when it is asked at leisure, and still lets two take the
-//! same lease when they come at once. So rivals are sent together, again and again.
+//! A store that compares first and then writes refuses an old version if the requests come one by one, and still lets
+//! two candidates take the same lease if their requests come together. So simultaneous writes are sent, again and
+//! again.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -21,42 +22,42 @@ const RIVALS: usize = 8;
 /// The number of races.
 const RACES: usize = 20;
 
-/// The number of races that must have had a winner before they say anything good of the store.
+/// The number of races with a known winner that are needed to pass the store.
 const RACES_MIN: usize = RACES / 2;
 
 /// The consequence of two winners.
 const WHY: &str = "two can then take the same lease at the same time, with the same token";
 
-/// The outcome of one write, as far as the store has reported it.
+/// The outcome of one write, as the store has reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Done,
     Refused,
-    /// It may have been done: it was, if it is found there.
+    /// The write may have been done; it counts as done if its record is there afterwards.
     NotKnown(String),
 }
 
 /// The outcome of all races.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Races {
-    /// The number of races begun.
+    /// The number of races that were run.
     run: usize,
-    /// Of how many a winner is known.
+    /// The number of races with a known winner.
     decided: usize,
     /// The number of races with several winners.
     unfair: usize,
     /// The most winners of one race.
     winners_max: usize,
-    /// Why one of the writes has no known end.
+    /// The reason why the outcome of a write is unknown.
     why_unknown: Option<String>,
 }
 
 impl Races {
-    /// Counts one race: the answer that each rival got, and the rival whose write is there now.
+    /// Counts one race: `answers` by rival, and `found`, the rival whose write is there afterwards.
     fn count(&mut self, answers: Vec<Answer>, found: Option<usize>) {
         let is_winner = |(rival, answer): &(usize, &Answer)| match answer {
             Answer::Done => true,
-            // Whatever the answer was: what is there was written.
+            // The record that is there was written, whatever the answer was.
             Answer::Refused | Answer::NotKnown(_) => found == Some(*rival),
         };
         let winners = answers.iter().enumerate().filter(is_winner).count();
@@ -90,7 +91,7 @@ impl Races {
     }
 }
 
-/// Races for the record under which the store is tried. The first one of all is to make it, where it is not there yet.
+/// Runs races for the record of the trials. The very first one creates the record, if it does not exist yet.
 pub(super) async fn run(url: &str, register: &Arc<dyn Register>) -> Check {
     const ONE_WINS: &str = "of writes at once that name the same version, one is done";
     let rivals = match rivals(url, register).await {
@@ -107,14 +108,14 @@ pub(super) async fn run(url: &str, register: &Arc<dyn Register>) -> Check {
     races.judge(ONE_WINS)
 }
 
-/// Whether it names a bucket.
+/// Returns whether the URL is that of an object store.
 pub(super) fn is_object_store(url: &str) -> bool {
     ["s3:", "gs:", "az:"].iter().any(|scheme| url.starts_with(scheme))
 }
 
-/// Handles that do not wait for each other: each has a connection of its own.
+/// Opens handles with a connection each, so that their requests do not wait for each other.
 async fn rivals(url: &str, register: &Arc<dyn Register>) -> Result<Vec<Arc<dyn Register>>, String> {
-    // Each request has one, with an object store, and each handle tries the bucket anew.
+    // For an object store each request has its own connection, and opening a handle would try the bucket again.
     if is_object_store(url) {
         return Ok(vec![Arc::clone(register); RIVALS]);
     }
@@ -128,7 +129,7 @@ async fn rivals(url: &str, register: &Arc<dyn Register>) -> Result<Vec<Arc<dyn R
     Ok(rivals)
 }
 
-/// All write a record of their own over the version that is there now.
+/// Lets each rival write its own record over the version that is there now.
 async fn race(rivals: &[Arc<dyn Register>], races: &mut Races) {
     let expect = match rivals[0].read().await {
         Ok(found) => found.map(|(_, version)| version),
@@ -146,7 +147,7 @@ async fn race(rivals: &[Arc<dyn Register>], races: &mut Races) {
     answers.sort_by_key(|(rival, _)| *rival);
     let left = match rivals[0].read().await {
         Ok(found) => found.map(|(record, _)| record.nonce),
-        // Then only the answers count.
+        // If the record cannot be read, only the answers count.
         Err(_) => None,
     };
     let found = (0..rivals.len()).find(|rival| left == Some(nonce(*rival)));
@@ -163,7 +164,7 @@ async fn write(register: &dyn Register, expect: Option<&Version>, record: &Recor
     }
 }
 
-/// Draws the number by which a record of ours is known among the records of other doctors.
+/// Draws a number that distinguishes the records of this doctor from those of others.
 fn draw() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -1,4 +1,4 @@
-//! Bodies on their way through the proxy: each part is passed on before the next one is read.
+//! Message bodies passing through the proxy: each part is passed on before the next one is read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 pub(super) struct Progress {
     moved: Notify,
     uploaded: AtomicBool,
-    /// True while the next part of the client's request has not come.
+    /// True while the proxy waits for the next part of the client's request.
     awaits_client: AtomicBool,
     /// True if the client's request is malformed, or has ended early.
     is_broken: AtomicBool,
@@ -31,38 +31,37 @@ pub(super) struct Upload {
 /// The body of an answer on its way to the client.
 #[derive(Debug)]
 pub(super) enum Relay {
-    /// A text of the proxy's own.
+    /// A text of the proxy itself.
     Own(Bytes),
-    /// The service's, part by part, from the exchange's task.
+    /// The parts of the service's body, from the exchange's task.
     Parts(mpsc::Receiver<BodyPart>),
-    /// Nothing any more.
+    /// The end: nothing is left to send.
     Sent,
 }
 
-/// A part of the service's answer. Its end is marked, so that an exchange which is broken off does not look
-/// complete.
+/// A part of the service's answer. The end is explicit, so that an aborted exchange does not look complete.
 #[derive(Debug)]
 pub(super) enum BodyPart {
     Data(Bytes),
     End,
 }
 
-/// The service's answer ended before its end.
+/// The error of an answer that ended early.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Broken;
 
 impl Progress {
-    /// Something was passed on.
+    /// Records that a part was passed on.
     pub(super) fn note(&self) {
         self.moved.notify_one();
     }
 
-    /// Whether the request has been read to its end.
+    /// Returns whether the request has been read to its end.
     pub(super) fn uploaded(&self) -> bool {
         self.uploaded.load(Ordering::Acquire)
     }
 
-    /// Returns true while the next part of the request has not come from the client.
+    /// Returns whether the proxy waits for the next part of the client's request.
     pub(super) fn awaits_client(&self) -> bool {
         self.awaits_client.load(Ordering::Acquire)
     }
@@ -72,7 +71,7 @@ impl Progress {
         self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Returns when nothing was noted for so long.
+    /// Returns when no part was passed on for this time.
     pub(super) async fn stalled(&self, idle: Duration) {
         while timeout(idle, self.moved.notified()).await.is_ok() {}
     }
@@ -146,7 +145,7 @@ impl Body for Relay {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(text) => SizeHint::with_exact(text.len() as u64),
-            // The service's own header has it, where it is known.
+            // The service's own header states the length, if it is known.
             Self::Parts(_) => SizeHint::default(),
             Self::Sent => SizeHint::with_exact(0),
         }

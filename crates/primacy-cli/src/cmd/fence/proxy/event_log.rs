@@ -19,13 +19,13 @@ pub(super) enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         metrics: Option<String>,
     },
-    /// No client is accepted for a moment.
+    /// Clients cannot be accepted for a moment.
     NotAccepting {
         reason: String,
-        /// The number of times since the last such line.
+        /// The number of failures since the last such line.
         held_back: u64,
     },
-    /// A signal has stopped it; requests under way go on.
+    /// A signal has stopped the proxy; requests in progress go on.
     Draining { signal: i32 },
     /// The end.
     Ended(Counts),
@@ -34,7 +34,7 @@ pub(super) enum Event {
 /// The number of requests by outcome.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Counts {
-    /// All of them.
+    /// The number of all requests.
     pub(super) requests: u64,
     /// Answered by the service.
     pub(super) passed_on: u64,
@@ -44,7 +44,7 @@ pub(super) struct Counts {
     pub(super) refused: u64,
 }
 
-/// Writes events, and never waits for the reader.
+/// A writer of events, which never waits for its reader.
 #[derive(Clone, Debug)]
 pub(super) struct EventLog {
     writer: LogWriter,

@@ -1,8 +1,8 @@
 //! One request and its answer, on a connection to the service.
 //!
-//! It has a task of its own, which goes on when the client has gone: the service may still be at work, and a newer
-//! token must wait until it has answered. So the task keeps the request's [`Admitted`], until the answer is complete or
-//! the connection is closed.
+//! It has its own task, which goes on when the client has gone: the service may still be at work, and a newer token
+//! must wait until it has answered. So the task holds the request's [`Admitted`] until the answer is complete or the
+//! connection is closed.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -20,39 +20,39 @@ use super::body::{BodyPart, Progress, Relay, Upload};
 use super::headers;
 use super::upstream::{Upstream, UpstreamConnection};
 
-/// One exchange with the service, and all that it needs.
+/// One exchange with the service.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) upstream: Arc<Upstream>,
     /// `None` for a request that needed no token; no token waits for it.
     pub(super) admitted: Option<Admitted>,
     pub(super) progress: Arc<Progress>,
-    /// The time for which nothing may move.
+    /// The longest time without any progress.
     pub(super) idle: Duration,
-    /// The client's connection counts until this is gone.
+    /// The client's place, which is taken until this is dropped.
     pub(super) slot: Arc<OwnedSemaphorePermit>,
-    /// The client's connection is not closed to make room for another one until this is gone.
+    /// While this exists, the client's connection is not closed to make room for another one.
     pub(super) busy: Option<Arc<Busy>>,
 }
 
-/// Why there is no answer of the service.
+/// The reason why the service gave no answer that can be passed on.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// No connection: nothing was sent.
     NotReached(io::Error),
-    /// The request was sent, in part or whole, and no answer came.
+    /// The request was sent, partly or completely, and no answer came.
     NoAnswer(hyper::Error),
-    /// The body of the client's request is malformed, or has ended before its end. What came before may have been sent.
+    /// The body of the client's request is malformed, or ended early. The part before that may have been sent.
     Malformed(hyper::Error),
-    /// The client sent no more of its request for too long. What came before may have been sent.
+    /// The client sent no more of its request for too long. The part before that may have been sent.
     ClientStalled,
     /// The service changes to another protocol, which the client has not asked for.
     Upgraded,
-    /// The service's answer has a transfer coding that the client has not asked for, and would not learn of.
+    /// The service's answer has a transfer coding that the client did not request and would not be told of.
     Coded,
-    /// Nothing moved for too long. What was sent may have been done.
+    /// The exchange made no progress for too long. The request may have been done.
     Stalled,
-    /// A newer token came. The layer in front has reported it.
+    /// A newer token came. The layer in front of this one reports it.
     Revoked,
     /// The client has gone.
     Unwanted,
@@ -67,10 +67,10 @@ enum Interruption {
 type Answer = oneshot::Sender<Result<Response<Relay>, Failed>>;
 
 impl Exchange {
-    /// Runs it to its end.
+    /// Runs the exchange to its end.
     pub(super) async fn run(self, request: Request<Upload>, answer: Answer) {
         self.carry_out(request, answer).await;
-        // Only now: from here on, the requests of newer tokens may be sent.
+        // Dropped only now: after that, the requests of newer tokens may be sent.
         let Self { admitted, slot, busy, .. } = self;
         drop((admitted, slot, busy));
     }
@@ -94,7 +94,7 @@ impl Exchange {
                 if let Some(connection) = connection.take() {
                     connection.close().await;
                 }
-                // Whether the client is still there changes nothing now.
+                // A client that has gone makes no difference now.
                 let _ = answer.send(Err(failed));
                 false
             }
@@ -117,7 +117,7 @@ impl Exchange {
         }
     }
 
-    /// Sends the request, and returns the beginning of the answer. `connection` is what it is sent on, from the first byte.
+    /// Sends the request, and returns the head of the answer. `connection` is set before the first byte is sent.
     async fn send(
         &self,
         mut request: Request<Upload>,
@@ -137,7 +137,7 @@ impl Exchange {
                 Ok(response) if headers::has_coded_body(response.headers()) => return Err(Failed::Coded),
                 Ok(response) => return Ok(response),
                 Err(mut error) => match error.take_message() {
-                    // The service had closed it meanwhile; nothing of the request was sent.
+                    // The service had closed the kept connection meanwhile; no byte of the request was sent.
                     Some(unsent) if was_kept => request = unsent,
                     Some(_) => return Err(Failed::NotReached(io::Error::other(error.into_error()))),
                     None if self.progress.is_broken() => return Err(Failed::Malformed(error.into_error())),
@@ -147,7 +147,7 @@ impl Exchange {
         }
     }
 
-    /// Hands the answer on, part by part, and returns whether it came to its end.
+    /// Passes the answer on, part by part, and returns whether it was complete.
     async fn relay(
         &self,
         head: Response<Incoming>,
@@ -161,13 +161,13 @@ impl Exchange {
             let _ = answer.send(Ok(Response::from_parts(head, Relay::Sent)));
             return true;
         }
-        // One part waits here while another is being sent: what the client does not take is not read.
+        // One part waits here while another is being sent, so no more is read than the client takes.
         let (parts, relayed) = mpsc::channel(1);
         let _ = answer.send(Ok(Response::from_parts(head, Relay::Parts(relayed))));
         loop {
             let frame = tokio::select! {
                 biased;
-                // First, since a fast stream has always something to read.
+                // Checked first, since a fast stream always has something to read.
                 _ = interrupted.as_mut() => return false,
                 frame = incoming.frame() => frame,
                 () = parts.closed(), if self.admitted.is_none() => return false,
@@ -186,7 +186,7 @@ impl Exchange {
             tokio::select! {
                 biased;
                 _ = interrupted.as_mut() => return false,
-                // A client that has gone takes nothing; what is left is read all the same, to its end.
+                // The client may have gone. The rest of the answer is still read, to its end.
                 _ = parts.send(part) => {}
             }
             if is_end {

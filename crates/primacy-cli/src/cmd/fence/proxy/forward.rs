@@ -1,4 +1,4 @@
-//! The service behind the fence: it passes on what was admitted.
+//! The service behind the fence: it passes on the admitted requests.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use super::exchange::{Exchange, Failed};
 use super::headers::{self, Unfit};
 use super::upstream::Upstream;
 
-/// Passes the requests of one client's connection on.
+/// The forwarder of the requests of one client's connection.
 #[derive(Clone, Debug)]
 pub(super) struct Forward {
     pub(super) upstream: Arc<Upstream>,
@@ -35,7 +35,7 @@ impl Service<Request<Incoming>> for Forward {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Relay>, Infallible>> + Send>>;
 
-    /// Always: how many requests there are at a time is bounded by the connections.
+    /// Always ready: the connections bound the number of simultaneous requests.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
@@ -82,7 +82,7 @@ impl Forward {
         match answered.await {
             Ok(Ok(response)) => response,
             Ok(Err(failed)) => refuse(&failed, &upstream),
-            // Only a runtime that is shutting down ends the task before it has answered.
+            // The task ends before its answer only if the runtime is shutting down.
             Err(_) => refuse(&Failed::Stalled, &upstream),
         }
     }
@@ -109,7 +109,7 @@ fn refuse(failed: &Failed, upstream: &Upstream) -> Response<Relay> {
                            known";
             refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
         }
-        // The client's fault, and no news: it is answered, and counted.
+        // An error of the client: it is answered and counted, but not logged.
         Failed::Malformed(error) => {
             tracing::debug!("a client's request is malformed: {error}");
             let message = "the body of the request is malformed, or ended before its end; what of it was passed on may \
@@ -135,7 +135,7 @@ fn refuse(failed: &Failed, upstream: &Upstream) -> Response<Relay> {
             let message = "nothing moved for too long, and the request was broken off; whether it was done is not known";
             refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
         }
-        // The layer in front answers by itself, or the client is gone.
+        // The layer in front of this one answers, or the client is gone.
         Failed::Revoked | Failed::Unwanted => {
             let message = "the request was broken off; whether it was done is not known";
             refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)

@@ -1,4 +1,4 @@
-//! Hop-by-hop headers of a message's head, and the headers that the proxy adds (RFC 9110, section 7.6).
+//! Hop-by-hop headers of a message, and the headers that the proxy adds (RFC 9110, section 7.6).
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use primacy::fence::http::FENCING_TOKEN;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// `Upgrade` is among them: the proxy does not change protocols, and a client that offers to is served all the same (RFC 9110,
+/// `Upgrade` is one of them: the proxy does not change protocols, and still serves a client that offers to (RFC 9110,
 /// section 7.8).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
@@ -28,12 +28,13 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Why a request is not passed on.
+/// The reason why a request is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// Its `Host`, or the host of the URL that it asks for, is missing, repeated or malformed: the service could take it for one of another site than the client means.
+    /// Its `Host`, or the host of its absolute URL, is missing, repeated or malformed: the service could take the
+    /// request for one to another site than the client means.
     Host,
-    /// Its body has another coding than `chunked`, which the next connection would not learn of.
+    /// Its body has another coding than `chunked`, which the service would not be told of.
     Coding,
 }
 
@@ -43,13 +44,13 @@ pub(super) enum Unfit {
 /// Why it cannot.
 pub(super) fn check_request(head: &RequestParts) -> Result<(), Unfit> {
     let mut hosts = head.headers.get_all(HOST).iter();
-    // RFC 9112, section 3.2: one in each request of HTTP/1.1, of a host and a port at most, or empty.
+    // RFC 9112, section 3.2: each request of HTTP/1.1 has one `Host`, which is empty, or a host with at most a port.
     let is_fit = match (hosts.next(), hosts.next()) {
         (None, _) => head.version != Version::HTTP_11,
         (Some(host), None) => host.is_empty() || host.to_str().is_ok_and(is_authority),
         (Some(_), Some(_)) => false,
     };
-    // The host of a whole URL goes before that (section 3.2.2).
+    // The host of an absolute URL takes precedence (section 3.2.2).
     let is_target_fit = head.uri.authority().is_none_or(|authority| is_authority(authority.as_str()))
         && head.uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
     if !is_fit || !is_target_fit {
@@ -58,7 +59,7 @@ pub(super) fn check_request(head: &RequestParts) -> Result<(), Unfit> {
     if has_coded_body(&head.headers) { Err(Unfit::Coding) } else { Ok(()) }
 }
 
-/// Returns true for a host, and a port that is a number, if there is one.
+/// Returns whether the text is a host, optionally with a numeric port.
 fn is_authority(text: &str) -> bool {
     let Ok(authority) = text.parse::<Authority>() else { return false };
     let is_number =
@@ -69,7 +70,8 @@ fn is_authority(text: &str) -> bool {
             .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_number))
 }
 
-/// Returns true if a body has a transfer coding besides `chunked`. It would be passed on as it is, and its coding is for one connection only.
+/// Returns whether a body has a transfer coding besides `chunked`. The body would be passed on unchanged, but its
+/// coding is valid for one connection only.
 pub(super) fn has_coded_body(headers: &HeaderMap) -> bool {
     let codings = headers.get_all(TRANSFER_ENCODING).iter().map(HeaderValue::to_str);
     let codings: Vec<&str> =
@@ -81,10 +83,10 @@ pub(super) fn has_coded_body(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Makes the head of a client's request one of the proxy's own.
+/// Converts the head of a client's request to one from the proxy.
 pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &str) {
     remove_hop_by_hop(&mut head.headers);
-    // The proxy has done it: it lets the client begin when the service reads.
+    // The proxy has handled `Expect` itself: the client begins when the service reads.
     head.headers.remove(EXPECT);
     let named = head.uri.authority().map(ToString::to_string);
     if named.is_some() || !head.headers.contains_key(HOST) {
@@ -93,8 +95,8 @@ pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &
             head.headers.insert(HOST, host);
         }
     }
-    // By its text: a whole URL without a path, whose fragment was cut off, has an empty one, which would be
-    // written as no target.
+    // Parsed again from its text: an absolute URL without a path, whose fragment was cut off, has an empty one, which
+    // would be written as no target.
     let target = head.uri.path_and_query().and_then(|target| Uri::try_from(target.as_str()).ok());
     head.uri = target.unwrap_or_else(|| Uri::from_static("/"));
     head.headers.append(VIA, via(head.version));
@@ -104,14 +106,14 @@ pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &
     head.version = Version::HTTP_11;
 }
 
-/// Makes the head of the service's answer one of the proxy's own.
+/// Converts the head of the service's answer to one from the proxy.
 pub(super) fn clean_response(head: &mut ResponseParts) {
     remove_hop_by_hop(&mut head.headers);
     head.headers.append(VIA, via(head.version));
     head.version = Version::HTTP_11;
 }
 
-/// The version in which a message was received.
+/// Returns the `Via` header for the version in which a message was received.
 fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(if version == Version::HTTP_10 { "1.0 primacy" } else { "1.1 primacy" })
 }
@@ -123,7 +125,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        // The token is for the service as well, whatever the client's `Connection` header lists.
+        // The token is for the service, too, even if the client's `Connection` header lists it.
         .filter(|name| *name != FENCING_TOKEN && *name != HOST)
         .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {

@@ -1,7 +1,7 @@
 //! `primacy fence proxy`: refuses stale tokens in front of a service that cannot check them.
 //!
-//! A client's connection is a task; so is each exchange with the service (`exchange.rs`). Between them is the same
-//! layer that services in Rust use, and it alone decides which requests are admitted.
+//! A client's connection is a task; so is each exchange with the service (`exchange.rs`). The layer between them is the
+//! one for Rust services, and it alone decides which requests are admitted.
 
 mod body;
 mod event_log;
@@ -35,7 +35,7 @@ use crate::report::Reporter;
 use crate::signals::Signals;
 use crate::{duration, metrics_http, orphans};
 
-/// The largest part of a message that is in memory at a time, on each connection, in bytes.
+/// The largest part of a message in memory at a time, per connection, in bytes.
 const BUFFER_MAX: usize = 64 * 1024;
 
 /// The largest head of a request or answer, in bytes.
@@ -44,11 +44,11 @@ const HEAD_MAX: usize = 32 * 1024;
 /// The most headers of a request or answer.
 const HEADERS_MAX: usize = 100;
 
-/// The time for which another process may keep the state file at the start: one that only admits has it for
-/// milliseconds.
+/// The time for which another process may hold the state file when the proxy starts: a process that only admits a token
+/// holds it for milliseconds.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Less is no timeout at all for the kernel.
+/// The shortest timeout: the kernel takes less for no timeout at all.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// Refuse stale tokens in front of an HTTP service that cannot check them.
@@ -142,7 +142,7 @@ pub(crate) fn proxy(args: &Proxy) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(args.serve(upstream, &reporter));
     reporter.finish();
-    // A name that is being looked up, for example, is not waited for.
+    // Does not wait for blocked tasks, for example a name that is being looked up.
     runtime.shutdown_background();
     result
 }
@@ -150,7 +150,7 @@ pub(crate) fn proxy(args: &Proxy) -> Result<Exit, Failure> {
 impl Proxy {
     async fn serve(&self, upstream: Authority, reporter: &Reporter) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
-        // It starts nothing itself, and may be the first process of a container.
+        // The proxy starts no processes, but may be the first process of a container.
         orphans::reap_for_ever()?;
         self.check_reach(&upstream).await?;
         let listener = self.bind().await?;
@@ -201,7 +201,7 @@ impl Proxy {
         if self.listen_addresses().await?.iter().any(|address| !address.ip().is_loopback()) {
             return refuse("the address", &self.listen);
         }
-        // An address that cannot be looked up yet is checked when it is connected to, as are all.
+        // An address that cannot be resolved yet is checked on connecting, as all are.
         let addresses = upstream.addresses().await.unwrap_or_default();
         if addresses.iter().any(|address| !address.ip().is_loopback()) {
             return refuse("the upstream", upstream);
@@ -233,7 +233,7 @@ impl Proxy {
     }
 }
 
-/// The metrics of a proxy: requests by outcome, and the writes that its fence has refused.
+/// Creates the registry of the proxy's metrics: requests by outcome, and the writes that its fence has refused.
 fn registry(tally: &Tally) -> Registry {
     let mut registry = Registry::default();
     tally.register(&mut registry);

@@ -1,4 +1,4 @@
-//! The clients' side: accepts connections, bounds them, and ends them in order.
+//! The clients' side: accepts connections, limits their number, and ends them in order.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -33,10 +33,10 @@ use crate::signals::Signals;
 /// connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause in accepting after the system has refused a connection, for want of descriptors for example.
+/// The pause after the system has refused to accept a connection, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The server of the clients.
+/// The server for the clients.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) layer: FenceLayer,
@@ -48,7 +48,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves until a signal comes and the requests under way have ended, or a second one comes.
+    /// Serves until a signal comes. Then waits until the requests in progress have ended, their time is over, or a
+    /// second signal comes.
     pub(super) async fn run(self, listener: TcpListener, signals: &mut Signals, event_log: &EventLog) {
         let slots =
             Arc::new(Semaphore::new(usize::try_from(self.connections).unwrap_or(Semaphore::MAX_PERMITS)));
@@ -60,7 +61,7 @@ impl Server {
         event_log.tell(&Event::Draining { signal });
         drop(listener);
         ending.send_replace(true);
-        // Every connection and every exchange has a slot, or its share in one.
+        // Every connection and every exchange holds a slot or shares one.
         let all_ended = tokio::time::timeout(self.drain, slots.acquire_many(self.connections));
         tokio::select! {
             _ = all_ended => {}
@@ -68,7 +69,7 @@ impl Server {
         }
     }
 
-    /// Accepts clients, for as long as it is polled.
+    /// Accepts clients without end.
     async fn accept(
         &self,
         listener: &TcpListener,
@@ -84,7 +85,7 @@ impl Server {
                     let idle = idle.enter(client.ip());
                     tokio::spawn(self.connection(stream, client, (slot, idle), ending.subscribe()));
                 }
-                // That client has gone again.
+                // The client has closed the connection already.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     if let Some(held_back) = refused.due(LOG_PAUSE) {
@@ -96,7 +97,7 @@ impl Server {
         }
     }
 
-    /// One client's connection, to its end.
+    /// Serves one client's connection to its end.
     fn connection(
         &self,
         stream: TcpStream,
@@ -129,7 +130,7 @@ impl Server {
         async move {
             let mut connection = pin!(connection);
             tokio::select! {
-                // An error of a client on its connection concerns no other client.
+                // A client's error on its connection concerns no other client.
                 _ = connection.as_mut() => return,
                 () = evicted.evicted() => return,
                 _ = ending.wait_for(|ending| *ending) => {}
@@ -140,9 +141,10 @@ impl Server {
     }
 }
 
-/// Small parts are sent at once; and a client that takes nothing of what is sent to it is cut off by the kernel.
+/// Configures a client's socket: small parts are sent at once, and the kernel disconnects a client that does not take
+/// the bytes sent to it.
 fn prepare(stream: &TcpStream, idle: Duration) {
-    // A connection that has ended already says so when it is read.
+    // If the connection has ended already, the next read shows it.
     let _ = stream.set_nodelay(true);
     let _ = set_tcp_user_timeout(stream, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
 }

@@ -1,4 +1,4 @@
-//! Counts of requests by outcome, for the metrics and for the last line.
+//! Counts of requests by outcome, for the metrics and for the last event.
 
 use hyper::Response;
 use primacy::fence::http::Refusal;
@@ -9,11 +9,11 @@ use primacy::metrics::prometheus_client::registry::Registry;
 use super::body::Relay;
 use super::event_log::Counts;
 
-/// Answered by the service.
+/// The outcome of a request that the service has answered.
 const PASSED_ON: &str = "passed_on";
-/// The token is, or became, stale.
+/// The outcomes of a request whose token is, or became, stale.
 const STALE: [&str; 2] = ["stale_fencing_token", "overtaken_fencing_token"];
-/// Every other way to be refused, as `error` names it.
+/// The other refusals, as `error` names them.
 const REFUSED: [&str; 11] = [
     "missing_fencing_token",
     "malformed_fencing_token",
@@ -28,14 +28,14 @@ const REFUSED: [&str; 11] = [
     "not_supported",
 ];
 
-/// The number of requests by outcome. Clones count together.
+/// The number of requests by outcome. Clones share their counts.
 #[derive(Clone, Debug)]
 pub(super) struct Tally(Family<[(&'static str, &'static str); 1], Counter>);
 
 impl Tally {
     pub(super) fn new() -> Self {
         let tally = Self(Family::default());
-        // A counter that is there from the beginning can be watched for its first step.
+        // A counter that exists from the start shows its first step to an observer.
         for outcome in [PASSED_ON].iter().chain(&STALE).chain(&REFUSED) {
             tally.of(outcome);
         }

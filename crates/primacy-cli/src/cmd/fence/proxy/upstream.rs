@@ -1,4 +1,4 @@
-//! Connections to the service behind the proxy, kept for the next request where that is possible.
+//! Connections to the service behind the proxy, kept for the next request if possible.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use tokio::task::JoinHandle;
 use super::body::Upload;
 use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 
-/// The time for which a connection is kept for the next request. Many servers close theirs after five seconds, and
-/// a request that crosses such an end on its way has an unknown outcome.
+/// The time for which a connection is kept for the next request. Many servers close idle connections after five
+/// seconds, and a request that crosses that on its way has an unknown outcome.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
-/// The time that a connection may take to be made.
+/// The time for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the service is.
+/// The address of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authority {
     pub(super) host: String,
@@ -40,32 +40,32 @@ pub(super) struct Upstream {
     idle: Mutex<Vec<(UpstreamConnection, Instant)>>,
     idle_max: usize,
     reach: Reach,
-    /// The lines of the log about requests for which there was no connection, and about requests that were not
-    /// answered.
+    /// The limits of the log lines about requests without a connection, and about requests without an answer.
     pub(super) unreached: LogLimit,
     pub(super) unanswered: LogLimit,
 }
 
-/// The reach of cleartext.
+/// The hosts that cleartext may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// To this machine.
+    /// This machine only.
     Loopback,
-    /// Anywhere.
+    /// Any host.
     Anywhere,
 }
 
-/// One connection. It is closed when this is dropped; [`close`](Self::close) waits for that.
+/// One connection. Dropping it closes it; [`close`](Self::close) also waits for that.
 #[derive(Debug)]
 pub(super) struct UpstreamConnection {
     pub(super) sender: SendRequest<Upload>,
     driver: Driver,
-    /// Nothing is under way on it.
+    /// True while no request is in progress on it.
     is_idle: Arc<AtomicBool>,
 }
 
-/// The socket of a connection. When it is closed while something is under way, also by the end of this process, the kernel throws
-/// away what it has not sent yet: a service that reads slowly would get it long after a newer request.
+/// The socket of a connection. If it is closed while a request is in progress, even by the end of this process, the
+/// kernel discards the bytes that it has not sent yet: a slow service would otherwise get them long after a newer
+/// request.
 #[derive(Debug)]
 struct Socket {
     stream: TcpStream,
@@ -85,7 +85,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.is_idle.load(Ordering::Acquire) {
-            // Nothing is left to send, so the service need not hear of a broken connection.
+            // No bytes are left to send, so the connection is closed without a reset.
             let _ = set_socket_linger(&self.stream, None);
         }
     }
@@ -138,7 +138,7 @@ impl Drop for Driver {
 }
 
 impl Authority {
-    /// From `http://host:port`; nothing else is understood.
+    /// Parses `http://host:port`; other forms are errors.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("the upstream {url:?} {why}; write it as http://host:port");
         let uri: hyper::Uri = url.parse().map_err(|error| wrong(&format!("is no URL ({error})")))?;
@@ -157,12 +157,12 @@ impl Authority {
         {
             return Err(wrong("has something else between the host and the port"));
         }
-        // Without the brackets that a URL puts around an IPv6 address.
+        // Removes the brackets that a URL has around an IPv6 address.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { host, port: port.unwrap_or(80) })
     }
 
-    /// The addresses that it has now.
+    /// Resolves the present addresses of the service.
     pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         Ok(tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect())
     }
@@ -176,7 +176,7 @@ impl std::fmt::Display for Authority {
 }
 
 impl Upstream {
-    /// The service there; so many idle connections to it are kept at most.
+    /// Creates the client of the service, which keeps at most `idle_max` idle connections.
     pub(super) fn new(authority: Authority, idle_max: usize, reach: Reach) -> Self {
         let (unreached, unanswered) = (LogLimit::default(), LogLimit::default());
         Self { authority, idle: Mutex::default(), idle_max, reach, unreached, unanswered }
@@ -186,10 +186,10 @@ impl Upstream {
         &self.authority
     }
 
-    /// A connection that was kept, if there is one.
+    /// Takes a kept connection, if there is one.
     pub(super) fn kept(&self) -> Option<UpstreamConnection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // The newest is at the end; those before it are dropped when they are too old.
+        // The newest one is at the end; connections that are too old are dropped.
         idle.retain(|(connection, since)| since.elapsed() < IDLE_MAX && !connection.sender.is_closed());
         let (connection, _) = idle.pop()?;
         connection.is_idle.store(false, Ordering::Release);
@@ -206,11 +206,11 @@ impl Upstream {
         }
     }
 
-    /// A new connection. May be cancelled.
+    /// Opens a new connection. May be cancelled.
     pub(super) async fn connect(&self) -> io::Result<UpstreamConnection> {
         let connecting = TcpStream::connect((self.authority.host.as_str(), self.authority.port));
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await??;
-        // A name may lead elsewhere than it did when the proxy was started.
+        // The name may resolve to another address than when the proxy started.
         if self.reach == Reach::Loopback && !stream.peer_addr()?.ip().is_loopback() {
             return Err(io::Error::other("the upstream is not on this machine, and this is cleartext"));
         }
@@ -221,7 +221,7 @@ impl Upstream {
         builder.max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX).max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
         let driver = tokio::spawn(async move {
-            // The sender of a request on it gets the error.
+            // The error is returned to the sender of the request.
             let _ = connection.await;
         });
         Ok(UpstreamConnection { sender, driver: Driver(driver), is_idle })
@@ -229,12 +229,13 @@ impl Upstream {
 }
 
 impl UpstreamConnection {
-    /// Closes the connection, and returns when it is closed: nothing that is not with the service yet is sent after that.
+    /// Closes the connection, and returns when it is closed. Bytes that have not reached the service by then are never
+    /// sent.
     pub(super) async fn close(self) {
         let Self { sender, mut driver, is_idle: _ } = self;
         drop(sender);
         driver.0.abort();
-        // The error: it was cancelled, or had ended before.
+        // An error means that the task was cancelled, or had ended before.
         let _ = (&mut driver.0).await;
     }
 }

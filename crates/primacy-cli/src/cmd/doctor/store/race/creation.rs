@@ -1,5 +1,4 @@
-//! Simultaneous writes that make the same object: only of an object store, whose objects can be removed
-//! again.
+//! Simultaneous writes that create the same object. Only for object stores, since their objects can be removed again.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::{Answer, RACES, RIVALS, Races, WHY, draw};
 
 const ONE_WINS: &str = "of writes at once that make the same object, one is done";
 
-/// Makes objects `primacy.race.NUMBER` and removes them.
+/// Runs races on objects `primacy.race.NUMBER`, and removes the objects.
 pub(in super::super) async fn run(url: &str) -> Check {
     let not = |found: String, fix: &str| Check::not(Verdict::Unknown, ONE_WINS, found, WHY, fix);
     let (store, prefix) = match object_store_at(url) {
@@ -27,7 +26,8 @@ pub(in super::super) async fn run(url: &str) -> Check {
             Ok(path) => path,
             Err(error) => return not(error.to_string(), "name another prefix"),
         };
-        // First try an object that is not there: what cannot be removed had better not be made.
+        // The first round only removes an object that does not exist: objects are not created unless they can be
+        // removed.
         if race > 0 {
             run_one(&store, &path, &mut races).await;
         }
@@ -46,7 +46,7 @@ pub(in super::super) async fn run(url: &str) -> Check {
     races.judge(ONE_WINS)
 }
 
-/// No other process knows this name.
+/// Runs one race. The object's name is random, so no other process uses it.
 async fn run_one(store: &Arc<dyn ObjectStore>, path: &Path, races: &mut Races) {
     let bytes = |rival: usize| {
         format!("Primacy tries here whether one of several writes at once is done.\n{rival}\n")
@@ -63,7 +63,7 @@ async fn run_one(store: &Arc<dyn ObjectStore>, path: &Path, races: &mut Races) {
     answers.sort_by_key(|(rival, _)| *rival);
     let left = match store.get(path).await {
         Ok(found) => found.bytes().await.ok(),
-        // Then only the answers count.
+        // If the object cannot be read, only the answers count.
         Err(_) => None,
     };
     let found = (0..RIVALS).find(|rival| left.as_ref().is_some_and(|left| *left == bytes(*rival)));

@@ -5,12 +5,12 @@ use tokio::sync::Barrier;
 
 use super::*;
 
-/// Compares first and then writes, and all rivals compare before any of them writes.
+/// A store that compares first and then writes; all rivals compare before any of them writes.
 #[derive(Debug)]
 struct TwoSteps {
     kept: Mutex<(Record, u64)>,
     compared: Barrier,
-    /// The store's answer where it has written.
+    /// The store's answer to a write that was done.
     tells: fn(Version) -> Result<Version, SetError>,
 }
 
@@ -67,7 +67,7 @@ async fn a_store_that_compares_first_and_then_writes_fails() {
 async fn an_unknown_answer_is_a_winner_only_where_its_write_is_found() {
     let lost = |_| Err(SetError::Unknown { why: "the reply was lost".to_owned() });
     let races = raced(&TwoSteps::register(RIVALS, lost)).await;
-    // Each was written, and one of them is there.
+    // Each write was done, and one of the records is there.
     assert_eq!((races.decided, races.unfair, races.winners_max), (RACES, 0, 1));
     let unknown = || Answer::NotKnown("lost".to_owned());
     let mut races = Races::default();
