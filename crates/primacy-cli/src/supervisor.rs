@@ -109,9 +109,9 @@ enum CampaignEnd {
 /// The end of the guardian's work for a leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuardianEnd {
-    /// It reports everything gone.
+    /// The guardian has reported everything gone.
     Gone { stop_failed: bool },
-    /// It is dead, and this process must end the processes that it has left.
+    /// The guardian is dead, and this process must end the processes that it has left.
     GuardianDied,
 }
 

@@ -60,7 +60,7 @@ impl Effective {
         Ok(Self { settings })
     }
 
-    /// As a file that `--config` takes.
+    /// Formats the settings as a file for `--config`.
     pub(crate) fn toml(&self) -> String {
         let line = |setting: &Setting| match &setting.value {
             Some(value) => format!("{} = {}  # {}\n", setting.key, setting.literal(value), setting.source),
@@ -69,7 +69,7 @@ impl Effective {
         self.settings.iter().map(line).collect()
     }
 
-    /// As one JSON object.
+    /// Formats the settings as one JSON object.
     pub(crate) fn json(&self) -> String {
         let entry = |setting: &Setting| {
             let value = setting.value.as_ref().map(|value| setting.json_value(value));

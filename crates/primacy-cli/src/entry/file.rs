@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<
     }
 }
 
-/// The same for the text of the file.
+/// Parses the text of the file, as [`read`] does.
 pub(super) fn parse(path: &Path, text: &str, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<String>) {
     let file = File { path, text, keys };
     let (table, errors) = DeTable::parse_recoverable(text);

@@ -25,7 +25,7 @@ pub(crate) struct Sources {
 /// A setting that was given.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
-    /// As it was written.
+    /// The value as it was written.
     pub(crate) text: String,
     pub(crate) source: Source,
 }
@@ -62,7 +62,7 @@ impl Sources {
         self.given.get(key)
     }
 
-    /// The setting, named as it was given.
+    /// Names the setting as it was given.
     pub(crate) fn describe(&self, key: &str) -> String {
         match self.given.get(key).map(|given| &given.source) {
             None | Some(Source::CommandLine) => format!("--{key}"),
@@ -157,7 +157,7 @@ pub(crate) fn parse<C: Parser>(args: &[OsString]) -> Result<(C, Sources), Stop> 
     C::from_arg_matches(&matches).map(|parsed| (parsed, sources)).map_err(Stop::Clap)
 }
 
-/// The innermost verb, and how many words of the command line come before its options.
+/// Returns the innermost verb, and the number of words of the command line before its options.
 fn verb<'a>(command: &'a Command, matches: &'a ArgMatches) -> (usize, &'a Command, &'a ArgMatches) {
     let (mut words, mut command, mut matches) = (1, command, matches);
     while let Some((name, inner)) = matches.subcommand() {
@@ -225,14 +225,14 @@ fn without_variables(command: Command) -> Command {
     command.mut_args(reset).mut_subcommands(without_variables)
 }
 
-/// A variable that is set to nothing counts as not set, everywhere.
+/// Removes the variable of an option if it is empty: an empty variable counts as not set everywhere.
 fn without_empty_variable(arg: Arg) -> Arg {
     let is_empty =
         arg.get_env().is_some_and(|variable| env::var_os(variable).is_none_or(|value| value.is_empty()));
     if is_empty { without_variable(arg) } else { arg }
 }
 
-/// Whether the verb's settings may come from a file.
+/// Returns whether the verb's settings may come from a file.
 fn has_file(verb: &Command) -> bool {
     verb.get_arguments().any(|arg| arg.get_long() == Some("config"))
 }

@@ -138,7 +138,7 @@ impl ElectionLocation {
         reporter: &Reporter,
     ) -> Result<Option<control::Server>, Failure> {
         let optional = match self {
-            // Their files are open there, and looked for.
+            // Peers have their state files open there, and end by themselves when these are gone.
             Self::Peers(_, dir) => return control::Server::bind(dir, election, node).map(Some),
             Self::Local(dir) => {
                 let server = control::Server::bind(dir, election, node)?;

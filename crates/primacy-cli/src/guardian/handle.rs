@@ -36,9 +36,9 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// A notice from a guardian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It reports something.
+    /// The guardian reports something.
     Report(Report),
-    /// It is dead.
+    /// The guardian is dead.
     Died,
 }
 

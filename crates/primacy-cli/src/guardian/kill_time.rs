@@ -83,7 +83,7 @@ mod tests {
         time.begin(at(0));
         let mut seconds = Vec::new();
         let mut told = Vec::new();
-        // It grows for a minute, as one with more and more processes.
+        // The measured time grows for a minute, as with a growing number of processes.
         while let Some(due) = time.measure_at().filter(|&due| due < at(300_000)) {
             let now = due.since(at(0)).as_millis();
             seconds.push(now / 1_000);

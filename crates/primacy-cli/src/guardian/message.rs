@@ -62,11 +62,11 @@ pub(crate) enum GuardianCommand {
     Finish {
         /// As in `Start`.
         term: u64,
-        /// As there.
+        /// As in `Start`.
         fenced: bool,
-        /// As there.
+        /// As in `Start`.
         valid_until: u64,
-        /// As there.
+        /// As in `Start`.
         granted: u64,
     },
     /// The leadership was renewed.
@@ -119,7 +119,7 @@ pub(crate) enum Report {
     NotStarted {
         /// The term of the leadership.
         term: u64,
-        /// Why.
+        /// The reason.
         reason: NotStarted,
     },
     /// The guardian has adopted a new end of the leadership.
@@ -140,7 +140,7 @@ pub(crate) enum Report {
     Stopping {
         /// The term of the leadership.
         term: u64,
-        /// Why.
+        /// The reason.
         reason: Stopping,
     },
     /// The job did not end in time, and all its remaining processes are being killed.
@@ -188,7 +188,7 @@ pub(crate) enum Report {
     },
 }
 
-/// Why a job was not started.
+/// The reason why a job was not started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NotStarted {

@@ -429,7 +429,7 @@ impl Guardian {
             self.disarm();
             self.warn_unwatched(&why);
         } else if is_working {
-            // It stays armed, and is not fed, until the job is gone.
+            // The watchdog stays armed, and is not fed, until the job is gone.
             self.drain(Stopping::Watchdog(why));
         }
     }

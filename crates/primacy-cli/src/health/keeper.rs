@@ -36,7 +36,7 @@ const OUTPUT_MAX: usize = 2048;
 #[serde(rename_all = "snake_case")]
 enum Said {
     Ended(Ended),
-    /// It was not started, for this reason.
+    /// The command was not started, for this reason.
     NotStarted(String),
 }
 

@@ -9,7 +9,7 @@ use crate::cmd::target::{print, print_json};
 use crate::exit::{Exit, Failure};
 use crate::printable::one_line;
 
-/// All checks so far.
+/// The results of the checks so far.
 #[derive(Debug)]
 pub(super) struct Findings {
     json: bool,

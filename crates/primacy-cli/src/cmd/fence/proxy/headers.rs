@@ -41,7 +41,7 @@ pub(super) enum Unfit {
 /// Checks that the head of a client's request can be passed on.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot.
 pub(super) fn check_request(head: &RequestParts) -> Result<(), Unfit> {
     let mut hosts = head.headers.get_all(HOST).iter();
     // RFC 9112, section 3.2: each request of HTTP/1.1 has one `Host`, which is empty, or a host with at most a port.
