@@ -1,6 +1,6 @@
-//! Connections between nodes: their limits, their protection, their state as it is shown, and what keeps them from being made.
+//! Connections between nodes: their limits, their security, their state in the status, and their errors.
 //!
-//! They are made by `transport/`, with the feature `peers`.
+//! `transport/` makes them, with the feature `peers`.
 
 mod peer_status;
 mod security;
@@ -14,22 +14,22 @@ pub use peer_status::{Counters, PeerRefusal, PeerStatus};
 pub(crate) use security::CertificateReport;
 pub use security::{CertificateStatus, Security, TlsError, TlsFiles};
 
-/// The longest frame without its length, except those of metadata. The longest one sent is a `Hello` with a thousand voters.
+/// The longest frame, without its length prefix and except those of metadata. The longest one sent is a `Hello` with a
+/// thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
 
-/// The host and the port of an address `HOST:PORT`, where the host is a name, an IPv4 address, or an IPv6 address in brackets; `None` for
-/// what is none.
+/// Splits an address `HOST:PORT`, whose host is a name, an IPv4 address, or an IPv6 address in brackets; `None` if it has another form.
 #[must_use]
 pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        // What is behind the `%` names an interface.
+        // The part after the `%` names a network interface.
         Some(bare) => bare.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()),
         None => {
             !host.is_empty() && host.chars().all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
         }
     };
-    // A sign is none of a port.
+    // `parse` would accept a sign.
     let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|&port| port != 0 && is_port)?;
     is_host.then_some((host, port))
@@ -42,42 +42,43 @@ pub struct Limits {
     pub connect_timeout: Duration,
     /// The time for a handshake to end, on either side.
     pub handshake_timeout: Duration,
-    /// The time that sent bytes may stay unacknowledged before the connection counts as broken. Without it, TCP
-    /// would retry ever more seldom, and a link would come back minutes after its network.
+    /// The time that sent bytes may stay unacknowledged before the connection counts as broken. Without it, TCP would
+    /// retry at growing intervals, and a connection would come back minutes after its network.
     pub stall_timeout: Duration,
-    /// The silence after which the kernel probes the other side; in whole seconds.
+    /// The silence after which the kernel probes the connection; in whole seconds.
     pub keep_alive: Duration,
-    /// The longest wait before the second attempt to connect; it doubles with each further one.
+    /// The longest wait before the second attempt to connect; it doubles with each further attempt.
     pub backoff_first: Duration,
     /// The longest wait between two attempts.
     pub backoff_max: Duration,
-    /// The same for a guardian that has a death to tell: every millisecond of it may be one without a leader.
+    /// The longest wait between two attempts of a guardian that has a death to report: the cluster may have no leader
+    /// meanwhile.
     pub notifying_backoff_max: Duration,
-    /// The wait after the system could not hand over a connection, for want of descriptors for example.
-    /// The connection stays where it is, so the next attempt would fail at once.
+    /// The pause after the system could not accept a connection, for example because it is out of descriptors. The
+    /// connection stays in the queue, so another attempt would fail at once.
     pub accept_pause: Duration,
-    /// The shortest time between two lines of the log about refusals of one kind, of one peer or of unauthenticated connections.
-    /// The others are counted only, and the last one is kept.
+    /// The shortest time between two log messages about refusals of one kind, from one peer or from unauthenticated connections.
+    /// The others are only counted, and the last one is kept.
     pub refusal_log_pause: Duration,
-    /// The time after which a refusal is logged again whose text names the time, and so differs each time.
+    /// The time after which a refusal is logged again whose text contains the time, and so differs each time.
     pub refusal_log_again: Duration,
-    /// The most accepted connections in their handshake at a time. When there are more, those that have shown least of themselves
-    /// are closed, the oldest first.
+    /// The most accepted connections in their handshake. Beyond it, those that have proved least of their identity are closed,
+    /// the oldest first.
     pub pending_max: usize,
-    /// The interval at which the files of certificates are looked at, and the certificates that connections were made with are
-    /// judged again.
+    /// The interval at which certificate files are checked for changes, and the certificates of open connections are verified
+    /// again.
     pub certificate_check: Duration,
-    /// The time that a connection may go on whose certificate would not be accepted any more. It is long enough to
+    /// The time for which a connection may continue after its certificate is no longer acceptable: long enough to
     /// replace the files of one node after the other.
     pub certificate_grace: Duration,
-    /// The most bytes that may wait for one peer; further ones are dropped.
+    /// The most bytes that may wait for one peer; further frames are dropped.
     pub buffer_max: usize,
 }
 
 /// The reason why a mesh cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// Messages to this address could be read and forged.
+    /// The address is not local, so others could read and forge messages.
     #[error(
         "{what} is at {address}, which is not a loopback address, and what nodes say is neither encrypted nor \
          authenticated: protect it with --tls-certificate, --tls-key and --tls-ca, or, if the network is protected \
@@ -89,7 +90,7 @@ pub enum TransportError {
         /// The address.
         address: String,
     },
-    /// Another process listens there.
+    /// Another process listens on this address.
     #[error("the address {address} is in use: stop what listens there, or give this node another port")]
     InUse {
         /// The address.
@@ -105,12 +106,12 @@ pub enum TransportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A peer's address cannot be understood.
+    /// A peer's address is invalid.
     #[error("the address {address:?} of the peer {node} is not of the form host:port")]
     Address {
         /// The peer.
         node: NodeId,
-        /// The text that was given as its address.
+        /// The configured address.
         address: String,
     },
     /// A node is listed among its own peers.
@@ -125,7 +126,7 @@ pub enum TransportError {
         /// The node.
         node: NodeId,
     },
-    /// The greeting of this node does not fit into a frame.
+    /// The hello of this node does not fit into a frame.
     #[error("the names of the cluster, the election and the voters are too long together: {length} bytes")]
     TooLong {
         /// Its length.
@@ -134,7 +135,7 @@ pub enum TransportError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The system has no random numbers to spread attempts with.
+    /// The system returned no random numbers for the backoff.
     #[error(transparent)]
     Entropy(#[from] crate::disk::DiskError),
 }

@@ -1,14 +1,14 @@
-//! The hellos that two nodes exchange before they talk, and the reasons for which they refuse to.
+//! The hellos that two nodes exchange when they connect, and the reasons to refuse the connection.
 //!
-//! Nodes that are configured differently for the election must not vote together: two nodes that count majorities of different voter
-//! sets can elect two leaders. So each side judges the other's [`Hello`], and a [`Refusal`] names both sides' values, because its
-//! reader sees only one side's configuration.
+//! Nodes with different configurations of the election must not vote together: two nodes that count majorities of different voter
+//! sets can elect two leaders. So each side judges the other's [`Hello`]. A [`Refusal`] names both sides' values, because its reader
+//! sees only one side's configuration.
 //!
-//! Where metadata is kept, voters come and go, and nodes learn of it one after the other. The election ensures that no node is elected
-//! by an old set. So nodes whose sets differ talk there, as long as it is plain which set is the newer one; they must, for only so does
-//! the other side learn of it.
+//! With metadata, voters are added and removed, and nodes learn of it one after the other. The election ensures that no node is elected
+//! by an outdated set. So nodes with different sets may connect if it is clear which set is newer; they must, because that is how the
+//! other side learns the newer set.
 //!
-//! This file is pure: it judges, and `transport/` carries.
+//! This file only judges; `transport/` sends and receives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,25 +27,23 @@ use crate::versions::Versions;
 pub struct Hello {
     /// The versions of the protocol that it speaks: [`SPOKEN`](crate::versions::SPOKEN).
     pub versions: Versions,
-    /// The cluster that it belongs to: a name that keeps two installations apart which reach each other's
-    /// ports.
+    /// The cluster to which it belongs. Two installations that reach each other's ports refuse each other by it.
     pub cluster: String,
     /// The election that it takes part in.
     pub election: String,
-    /// Its incarnation; of a guardian, the incarnation that it guards.
+    /// Its incarnation; for a guardian, that of its node.
     pub identity: Identity,
-    /// The process that sends it: the node itself, or its guardian.
+    /// The sender: the node itself, or its guardian.
     pub role: Role,
-    /// The number that was drawn when its durable state was made.
+    /// The disk id of its durable state.
     pub disk: DiskId,
-    /// The node that it dials and the disk with which it knows that one, if it has met it before. Another node may answer.
+    /// The node that it dials, with the disk that it has recorded for that node, if any. Another node may answer.
     pub known_disk: Option<(NodeId, DiskId)>,
     /// Every node whose vote it counts.
     pub voters: Voters,
-    /// The record that states these voters, where metadata is kept; [`LeaderSequence::NONE`] if they are those of its
-    /// configuration.
+    /// With metadata: the record that states these voters; [`LeaderSequence::NONE`] if they are the configured ones.
     pub voters_number: LeaderSequence,
-    /// The safety that it takes the election to promise.
+    /// The configured safety of the election.
     pub safety: Safety,
     /// Its priority: nodes of higher priority campaign first.
     pub priority: u32,
@@ -55,13 +53,13 @@ pub struct Hello {
     pub kind: ElectionKind,
     /// The policy for parts of the cluster that have lost each other; in an election by seniority.
     pub split_brain: Option<Policy>,
-    /// The store that they meet in besides, which confirms leaders or decides about splits.
+    /// The store that the nodes share, which confirms leaders or decides splits.
     pub store: Option<StoreId>,
-    /// The condition under which a node holds a record of the metadata, if the nodes keep any together.
+    /// The durability of the metadata; `None` if the nodes keep none.
     pub metadata: Option<Durability>,
 }
 
-/// The way in which a leader is found among peers.
+/// The kind of an election among peers: its algorithm and its confirmation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElectionKind {
     /// The algorithm of the election; in a confirmed election, of the nomination.
@@ -88,7 +86,8 @@ impl ElectionKind {
 }
 
 impl ElectionKind {
-    /// True if a leader can transfer its lead to a node of its choice. Elsewhere the algorithm determines the next leader.
+    /// True if a leader can transfer its lead to a chosen node. In other elections the algorithm determines the next
+    /// leader.
     #[must_use]
     pub const fn can_transfer(self) -> bool {
         self.algorithm.is_fenced()
@@ -115,27 +114,26 @@ impl fmt::Display for ElectionKind {
 /// The role of the process at one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// The node itself: what comes over this connection takes part in the election.
+    /// The node itself, which takes part in the election.
     Node,
-    /// The guardian of the incarnation that the [`Hello`] names: it may only report that incarnation's death.
+    /// The guardian of the incarnation in the [`Hello`]: it may only report that incarnation's death.
     GuardianOf,
 }
 
-/// The number of a node's durable state, drawn at random when that was made.
+/// The id of a node's durable state, drawn at random when that is created.
 ///
-/// A node whose disk was wiped comes back with another one. It has forgotten its votes, so its peers must
-/// notice.
+/// A node whose disk was wiped comes back with another id. It has forgotten its votes, so its peers must notice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub [u8; DiskId::LENGTH]);
 
-/// A node's record of a peer's durable state.
+/// A node's record of a peer's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerDisk {
-    /// The disk that counts.
+    /// The accepted disk.
     pub disk: DiskId,
-    /// True if an operator has readmitted the peer with it, because it may have lost an earlier one.
+    /// True if an operator has readmitted the peer with this disk, because it may have lost an earlier one.
     pub readmitted: bool,
-    /// The disks that were replaced. None of them comes back: none of them holds the votes cast since.
+    /// Former disks. They are never accepted again: they lack the votes cast since.
     pub former: BTreeSet<DiskId>,
 }
 
@@ -143,7 +141,7 @@ pub struct PeerDisk {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Voters(Vec<NodeId>);
 
-/// The reason why one node does not talk to another. Its text names both sides' values, and what to do.
+/// The refusal of one node by another. Its text names both sides' values, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The node that refuses.
@@ -154,107 +152,107 @@ pub struct Refusal {
     pub reason: ConfigMismatch,
 }
 
-/// A configuration mismatch between two nodes.
+/// A configuration mismatch between two nodes, as the refusing node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigMismatch {
     /// There is no version of the protocol that both speak.
     ProtocolVersion {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Versions,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Versions,
     },
     /// They belong to different clusters.
     Cluster {
-        /// The refuser's.
+        /// The refusing node's.
         mine: String,
-        /// The refused one's.
+        /// The refused node's.
         theirs: String,
     },
     /// They take part in different elections.
     Election {
-        /// The refuser's.
+        /// The refusing node's.
         mine: String,
-        /// The refused one's.
+        /// The refused node's.
         theirs: String,
     },
-    /// The other side has the refuser's own name; with the same incarnation it is the refuser itself.
+    /// The other side has this node's own name; with the same incarnation it is this node itself.
     MyOwnName {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Incarnation,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Incarnation,
     },
-    /// The node that answers at an address is not the one that the configuration names.
+    /// Another node answers at an address than the one that the configuration names.
     OtherNode {
-        /// The node that the refuser expected to find.
+        /// The node that the refusing node has dialled.
         expected: NodeId,
     },
-    /// They count the votes of different sets.
+    /// They count the votes of different voters.
     Voters {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Voters,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Voters,
-        /// The record that states them, by both sides' account; none if they are from a configuration.
+        /// The record that states them, on both sides; none if they are the configured ones.
         number: LeaderSequence,
     },
-    /// The other side is none of the voters. It may have been removed, or was not added yet.
+    /// The other side is not a voter: it may have been removed, or not added yet.
     NotAVoter {
-        /// The refuser's.
+        /// The refusing node's.
         voters: Voters,
-        /// The record that states them, where voters can be added; none if they are from a configuration.
+        /// With metadata, the record that states them; none if they are the configured ones.
         number: Option<LeaderSequence>,
     },
-    /// They hold different elections.
+    /// They have different kinds of election.
     Algorithm {
-        /// The refuser's.
+        /// The refusing node's.
         mine: ElectionKind,
-        /// The refused one's.
+        /// The refused node's.
         theirs: ElectionKind,
     },
-    /// They take the election to promise different things.
+    /// They are configured with different safety.
     Safety {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Safety,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Safety,
     },
-    /// They would do different things when they lose each other.
+    /// They have different policies for a split cluster.
     SplitBrain {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Option<Policy>,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Option<Policy>,
     },
-    /// Each asks another store.
+    /// They use different stores.
     Store {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Option<StoreId>,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Option<StoreId>,
     },
-    /// They keep metadata together, and one of them does not, or means something else by holding it.
+    /// Only one of them keeps metadata, or they differ in its durability.
     Metadata {
-        /// The refuser's.
+        /// The refusing node's.
         mine: Option<Durability>,
-        /// The refused one's.
+        /// The refused node's.
         theirs: Option<Durability>,
     },
-    /// The other side's durable state is not the one that the refuser has recorded.
+    /// The other side's disk is not the recorded one.
     Disk {
-        /// The disk that the refuser has recorded.
+        /// The disk that the refusing node has recorded.
         recorded: DiskId,
-        /// The disk that the refused node has now.
+        /// The disk that the refused node has presented.
         presented: DiskId,
-        /// True if it had that one earlier, and came with another since.
+        /// True if that is a former disk, which another one has replaced.
         former: bool,
-        /// True if it is one of the refuser's voters.
+        /// True if the refused node is one of the refusing node's voters.
         votes: bool,
     },
 }
 
-/// The kinds of [`ConfigMismatch`], to count by.
+/// The kinds of refusals, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefusalKind {
     /// See [`ConfigMismatch::ProtocolVersion`].
@@ -283,20 +281,20 @@ pub enum RefusalKind {
     Metadata,
     /// See [`ConfigMismatch::Disk`].
     Disk,
-    /// The other side's disk was replaced by the recorded one; see [`ConfigMismatch::Disk`].
+    /// The presented disk was replaced by the recorded one; see [`ConfigMismatch::Disk`].
     DiskReplaced,
     /// Transport security failed before any message.
     Tls(TlsProblem),
-    /// A reason that only a later version knows; its text has more.
+    /// A reason that only a later version knows; the text states it.
     Unknown,
 }
 
-/// The reason why two nodes have no protected connection, or must not have an unprotected one.
+/// The reason why two nodes cannot have a TLS connection, or must not have a cleartext one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsProblem {
-    /// One speaks cleartext where TLS is expected.
+    /// One side speaks cleartext where the other expects TLS.
     Cleartext,
-    /// One speaks TLS where cleartext is expected.
+    /// One side speaks TLS where the other expects cleartext.
     NotCleartext,
     /// There is no certificate.
     NoCertificate,
@@ -304,24 +302,24 @@ pub enum TlsProblem {
     Expired,
     /// The certificate is not valid yet.
     NotYetValid,
-    /// Expired or not valid yet: what is heard from the other side does not tell which.
+    /// Expired or not valid yet; the other side's alert does not tell which.
     OutOfDate,
-    /// The certificate is of an authority that does not count.
+    /// The certificate's authority is not accepted.
     UnknownIssuer,
-    /// The certificate is of another node.
+    /// The certificate names another node.
     OtherName,
-    /// The certificate may not be used on this side of a connection.
+    /// The certificate does not permit this side of a connection.
     Purpose,
-    /// The certificate is damaged or wrongly signed, or it is refused without a reason.
+    /// The certificate is damaged or wrongly signed, or was refused without a reason.
     BadCertificate,
     /// They have no version or method of TLS in common.
     Incompatible,
-    /// The bytes are not TLS, or were tampered with.
+    /// The bytes are not TLS, or were changed on the way.
     Garbled,
 }
 
 impl RefusalKind {
-    /// True if the two nodes are configured differently for the election that both mean to take part in.
+    /// True if the two nodes are configured differently for an election in which both take part.
     #[must_use]
     pub const fn is_about_the_election(self) -> bool {
         match self {
@@ -333,7 +331,7 @@ impl RefusalKind {
         }
     }
 
-    /// The kind as figures and JSON name it, such as `voters` or `tls_expired`. These names do not change.
+    /// The name of the kind in metrics and JSON, such as `voters` or `tls_expired`. These names do not change.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -376,29 +374,28 @@ impl TlsProblem {
     }
 }
 
-/// A node's knowledge of others before they send anything.
+/// A node's knowledge of its peers before they send anything.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// The disks that it has seen its peers with.
+    /// The recorded disks of its peers.
     pub disks: &'a BTreeMap<NodeId, PeerDisk>,
-    /// The nodes that it is to reach. Where metadata is kept, these may be more than the voters.
+    /// The nodes to which it connects. With metadata, these may be more than the voters.
     pub peers: &'a BTreeSet<NodeId>,
 }
 
-/// Checks that `mine` may talk to `theirs`, with this node's knowledge of others.
+/// Checks whether the nodes of `mine` and `theirs` may connect.
 ///
-/// A peer without a recorded disk is taken at its word; the caller records the disk before it counts a
-/// message.
+/// A peer without a recorded disk is accepted with any; the caller must record the disk before it acts on a message.
 ///
 /// # Errors
-/// The first [`Refusal`] in an order that puts the causes before their consequences: nodes of two clusters
-/// also differ in their voters, and the cluster is what an operator must hear of.
+/// The first [`Refusal`] in an order that puts causes before consequences: nodes of two clusters also differ in their
+/// voters, but the cluster is the cause that an operator must see.
 pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<Refusal>> {
     let node = theirs.identity.node;
     if mine.versions.common(theirs.versions).is_none() {
         return Err(Box::new(mine.of_other_version(node, theirs.versions)));
     }
-    // Where no vote counts, none can be forgotten.
+    // Where no vote counts, a lost disk has lost no votes.
     let counts = mine.kind.needs_majority() && mine.kind == theirs.kind;
     let other_disk = known.disks.get(&node).filter(|seen| counts && seen.disk != theirs.disk);
     let other_disk = other_disk.map(|seen| {
@@ -413,7 +410,8 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     } else if mine.identity.node == node {
         ConfigMismatch::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
     } else if let Some(other_disk) = other_disk {
-        // It may count other voters because it has lost its disk, even if it was removed: it must not elect among the former voters.
+        // Before the voters are compared: a node that has lost its disk may count other voters, even if it was removed, and must not
+        // be elected by the former ones.
         other_disk
     } else if mine.voters_number == theirs.voters_number && mine.voters != theirs.voters {
         let (mine, number) = (mine.voters.clone(), mine.voters_number);
@@ -437,7 +435,7 @@ pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<R
     Err(Box::new(Refusal { by: mine.identity.node, of: node, reason }))
 }
 
-/// Judges as [`judge`] does, on the dialling side, which also knows the node that it meant to reach.
+/// As [`judge`], on the dialling side, which also knows the node that it has dialled.
 ///
 /// # Errors
 /// As [`judge`], and if another node than `expected` has answered.
@@ -457,19 +455,19 @@ pub fn judge_answer(
 }
 
 impl Hello {
-    /// The reason why this node does not talk to a node that speaks none of its versions. It can be given even if the rest of that
-    /// node's hello cannot be read.
+    /// The refusal of a node that speaks none of this node's versions. It needs only the part of the other hello that every
+    /// version can read.
     #[must_use]
     pub fn of_other_version(&self, node: NodeId, theirs: Versions) -> Refusal {
         let reason = ConfigMismatch::ProtocolVersion { mine: self.versions, theirs };
         Refusal { by: self.identity.node, of: node, reason }
     }
 
-    /// True if `theirs`, the hello of a voter that counts this node as a voter, shows that this node has another disk than that voter
-    /// has recorded.
+    /// True if `theirs`, the hello of a voter that counts this node as a voter, shows that the voter has recorded another disk of
+    /// this node.
     ///
-    /// The dialling side reports it, because this node may refuse the voter for another reason: the voters that it assumed when it had
-    /// lost its disk.
+    /// The dialling side tells its recorded disk, because this node may refuse that voter for another reason: after the loss of its
+    /// disk it may assume other voters.
     #[must_use]
     pub fn is_known_otherwise_by(&self, theirs: &Self) -> bool {
         let same =
@@ -481,31 +479,32 @@ impl Hello {
         same && self.kind.needs_majority() && is_of_a_voter && differs
     }
 
-    /// The hello of this node's guardian: the same, in its role.
+    /// The hello of this node's guardian: differs in its role only.
     #[must_use]
     pub fn of_guardian(&self) -> Self {
         Self { role: Role::GuardianOf, ..self.clone() }
     }
 
-    /// True if the other side has a part in the same election, as far as this one knows: it votes, or is about to.
+    /// True if the other side has a part in the same election, as far as this node knows: it is a voter, or may become
+    /// one.
     fn is_concerned_with(&self, peers: &BTreeSet<NodeId>, theirs: &Self) -> bool {
         let node = theirs.identity.node;
-        // A node that was away while all others were replaced knows none of them, and no other node can tell it. A hello with a newer
-        // set is enough to talk; in an election it is weighed again. The set need not name this node: a leader that brings a removed
-        // node up to date does not count it yet.
+        // A node that was away while all others were replaced knows none of them, and no other node can tell it. A hello with newer
+        // voters is enough to connect; the election judges it again. The newer voters need not include this node: a leader that
+        // brings a removed node up to date does not count it yet.
         let knows_more = theirs.voters_number > self.voters_number && theirs.voters.contains(node);
         self.voters.contains(node) || self.metadata.is_some() && (peers.contains(&node) || knows_more)
     }
 }
 
 impl PeerDisk {
-    /// A disk that is seen for the first time.
+    /// Records a disk that is seen for the first time.
     #[must_use]
     pub const fn first(disk: DiskId) -> Self {
         Self { disk, readmitted: false, former: BTreeSet::new() }
     }
 
-    /// Records that the peer counts with this disk from now on, and never again with its former one.
+    /// Accepts this disk of the peer from now on, and never again its former one.
     pub fn readmit(&mut self, disk: DiskId) {
         let before = std::mem::replace(&mut self.disk, disk);
         if before != disk {
@@ -540,7 +539,7 @@ impl Voters {
         Self(nodes)
     }
 
-    /// True if this node's vote counts.
+    /// True if this node is a voter.
     #[must_use]
     pub fn contains(&self, node: NodeId) -> bool {
         self.0.binary_search(&node).is_ok()
@@ -551,8 +550,8 @@ impl Voters {
         self.0.iter().copied()
     }
 
-    /// A number that tells sets apart: FNV-1a of the names, each ended by a zero byte. It does not protect from forgery, and need not:
-    /// any node that may take part can claim any voters.
+    /// A hash of the set: FNV-1a of the names, each terminated by a zero byte. It does not protect against forgery, and need not: any
+    /// node that may take part can claim any voters.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -565,7 +564,7 @@ impl Voters {
 }
 
 impl Refusal {
-    /// The kind under which it is counted.
+    /// The kind of the refusal, for counters.
     #[must_use]
     pub const fn kind(&self) -> RefusalKind {
         match self.reason {

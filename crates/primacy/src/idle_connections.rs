@@ -1,9 +1,9 @@
 //! Connections that a server may close to make room for the next one.
 //!
-//! A server has a limit on connections. Without more, a client that opens that many and stays silent keeps
-//! all others out. Here a connection is idle until it has earned its place, and when the limit is reached an
-//! idle one is closed, so that the next one is accepted: the oldest of an address that has at least its share
-//! of them, so that no address pushes out those of others.
+//! A server has a limit on connections. Without further rules, a client that opens that many and stays silent keeps all
+//! other clients out. So a connection counts as idle until it does something useful. When the limit is reached, an idle
+//! connection is closed for the next one: the oldest of an address that has at least its share of them, so that no
+//! address displaces those of others.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -21,10 +21,10 @@ pub struct IdleConnections {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Grows with each connection that becomes idle, so that the lowest has been idle longest.
+    /// The number of the next connection that becomes idle. The lowest number has been idle longest.
     next: u64,
     idle: BTreeMap<u64, Idle>,
-    /// The number of them for each network.
+    /// The number of idle connections of each network.
     counts: HashMap<u64, usize>,
 }
 
@@ -35,9 +35,9 @@ struct Idle {
 }
 
 impl Table {
-    /// Takes out the connection that is to make room.
+    /// Removes the connection that must be closed to make room.
     fn pop(&mut self) -> Option<Idle> {
-        // There is one, for not all have less than their share.
+        // At least one address has its share or more.
         let share = self.idle.len().div_ceil(self.counts.len().max(1));
         let has_its_share = |idle: &Idle| self.counts.get(&idle.network).is_some_and(|&count| count >= share);
         let number = self.idle.iter().find(|(_, idle)| has_its_share(idle)).map(|(&number, _)| number)?;
@@ -61,7 +61,7 @@ impl Table {
     }
 }
 
-/// The bits of an address that tell one client from another: of IPv6, those of its network, in which it may choose the rest.
+/// The bits of an address that identify a client: of IPv6 the network, because a client may choose the rest.
 pub fn network(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(address.to_bits()),
@@ -69,7 +69,7 @@ pub fn network(address: IpAddr) -> u64 {
     }
 }
 
-/// One connection in the table, idle at first. Dropping it takes it out.
+/// A connection in the table, idle at first. Dropping it removes it.
 #[derive(Debug)]
 pub struct Evictable {
     server: Arc<IdleConnections>,
@@ -80,7 +80,7 @@ pub struct Evictable {
 }
 
 impl IdleConnections {
-    /// Makes a table for a server whose connections each take one of these places.
+    /// Creates the table of a server whose connections each take one permit of `places`.
     pub fn new(places: Arc<Semaphore>) -> Arc<Self> {
         Arc::new(Self { places, table: Mutex::default() })
     }
@@ -89,8 +89,8 @@ impl IdleConnections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a place for the next connection. When all are taken, an idle connection is closed; when none is
-    /// idle, this waits.
+    /// Returns a permit for the next connection. If none is left, an idle connection is closed; if none is idle, this
+    /// waits.
     pub async fn place(&self) -> OwnedSemaphorePermit {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return place;
@@ -101,7 +101,7 @@ impl IdleConnections {
         Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Closes idle ones until no more than so many are left.
+    /// Closes idle connections until at most `idle` are left.
     pub fn keep_at_most(&self, idle: usize) {
         let mut table = self.table();
         while table.idle.len() > idle
@@ -111,7 +111,7 @@ impl IdleConnections {
         }
     }
 
-    /// Enters a connection that has been accepted from this address.
+    /// Adds a connection that was accepted from this address.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Evictable {
         let (server, network) = (Arc::clone(self), network(from));
         let connection = Evictable { server, network, number: Mutex::default(), evicted: Arc::default() };
@@ -125,14 +125,14 @@ impl Evictable {
         self.number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it is not closed to make room.
+    /// Protects the connection from being closed to make room.
     pub fn set_busy(&self) {
         if let Some(number) = self.number().take() {
             self.server.table().remove(number);
         }
     }
 
-    /// From now on it may be closed to make room.
+    /// Permits that the connection is closed to make room.
     pub fn set_idle(&self) {
         let mut mine = self.number();
         let mut table = self.server.table();
@@ -144,18 +144,18 @@ impl Evictable {
         table.insert(number, Idle { network: self.network, evicted: Arc::clone(&self.evicted) });
     }
 
-    /// Returns when it has to be closed to make room.
+    /// Resolves when the connection must be closed to make room.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }
 
-/// A connection that has something to do until this is dropped.
+/// Protects a connection until dropped.
 #[derive(Debug)]
 pub struct Busy(Arc<Evictable>);
 
 impl Busy {
-    /// Takes this connection out of those that may be closed.
+    /// Marks the connection as busy.
     pub fn with(connection: &Arc<Evictable>) -> Self {
         connection.set_busy();
         Self(Arc::clone(connection))
@@ -189,7 +189,7 @@ mod tests {
         };
         let (busy, first) = (connect().await, connect().await);
         busy.1.set_busy();
-        // The first connection is evicted, and the next one has its place when it has gone.
+        // The first connection is evicted, and the next one gets its permit when it has closed.
         let closing = async {
             first.1.evicted().await;
             drop(first);

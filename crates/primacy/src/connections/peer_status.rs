@@ -1,4 +1,4 @@
-//! The state of the connections to the peers, as [`Status`](crate::Status) shows it.
+//! The state of the connections to the peers, for [`Status`](crate::Status).
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,40 @@ use primacy_core::{Duration, Identity, Instant, NodeId};
 
 use crate::handshake::RefusalKind;
 
-/// Counters since the start.
+/// Counters of the connections since the start of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that were handed to the kernel or to the buffer before it.
+    /// Messages that were passed to the kernel or to the send buffer.
     pub frames_sent: u64,
-    /// Messages that were dropped because there was no connection, or no room.
+    /// Messages that were dropped for want of a connection or of buffer space.
     pub frames_dropped: u64,
-    /// Messages of this node that are longer than a frame may be, and were not sent: a required message cannot be sent.
+    /// Messages that were too long to be sent, although the election needs them.
     pub frames_oversized: u64,
-    /// Messages that were received and counted.
+    /// Messages that were received and accepted.
     pub frames_received: u64,
-    /// Frames of peers that were no valid frames.
+    /// Invalid frames from peers.
     pub frames_malformed: u64,
-    /// Frames of peers that only a later version knows.
+    /// Frames from peers of a kind that only a later version knows.
     pub frames_unknown: u64,
-    /// Frames that claimed to be longer than a frame may be, from anyone; each cost its connection.
+    /// Frames that claimed too great a length, from any sender; each closed its connection.
     pub frames_too_long: u64,
-    /// Messages that named another election than their connection.
+    /// Messages that named another election than their connection's.
     pub frames_of_other_elections: u64,
-    /// Messages that named another incarnation than their connection, or came over a guardian's.
+    /// Messages that named another incarnation than their connection's, or came over a guardian's connection.
     pub frames_misattributed: u64,
-    /// Messages that named a term so far above this node's own that no election can have led there.
+    /// Messages that named a term implausibly far above this node's own.
     pub frames_term_too_high: u64,
-    /// Testimonies of a death over a connection that was not the guardian's of that very incarnation.
+    /// Death notices over a connection that was not the guardian's of that incarnation.
     pub deaths_refused: u64,
     /// Handshakes that took too long.
     pub handshakes_timed_out: u64,
-    /// Handshakes in which the other side sent something that is no part of one, or closed the connection.
+    /// Handshakes in which the other side sent an unexpected frame, or closed the connection.
     pub handshakes_broken: u64,
-    /// Connections that were closed in their handshake to make room for newer ones.
+    /// Connections that were closed during their handshake to make room for newer ones.
     pub pending_over_limit: u64,
-    /// Attempts to reach a peer that led to no connection.
+    /// Failed attempts to connect to a peer.
     pub connects_failed: u64,
-    /// Connections that the system could not hand over, for want of descriptors or memory.
+    /// Connections that the system could not accept, for want of descriptors or memory.
     pub accepts_failed: u64,
     /// The refusals by this node, by reason.
     pub refused: BTreeMap<RefusalKind, u64>,
@@ -52,19 +52,20 @@ pub struct Counters {
 pub struct PeerStatus {
     /// The peer.
     pub node: NodeId,
-    /// Its address, as it was configured, or as the voters' record has it.
+    /// Its address, from the configuration or from the recorded list of voters.
     pub address: String,
-    /// The incarnation that this node can send to.
+    /// The incarnation to which this node is connected for sending.
     pub outbound: Option<Identity>,
-    /// The version of the protocol in which this node sends to it.
+    /// The version of the protocol of that connection.
     pub version: Option<u32>,
-    /// The incarnation that this node can hear; the latest, if there are two.
+    /// The incarnation that is connected to this node; the latest, if there are two.
     pub inbound: Option<Identity>,
-    /// The incarnation whose guardian this node can hear.
+    /// The incarnation whose guardian is connected to this node.
     pub guardian: Option<Identity>,
     /// The round trip of the last handshake.
     pub round_trip: Option<Duration>,
-    /// The last time that it sent anything, on this machine's boot clock. A connection outlives a process that is stopped.
+    /// The time of its last frame, on this machine's boot clock. A stopped process keeps its connections and sends
+    /// nothing.
     pub heard_at: Option<Instant>,
     /// The reason why one of the two refused the other, until they agree.
     pub refusal: Option<PeerRefusal>,
@@ -72,14 +73,14 @@ pub struct PeerStatus {
     pub trouble: Option<String>,
 }
 
-/// A refusal, of either side.
+/// A refusal by either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerRefusal {
-    /// True if the other side has refused this node, and not this node the other side.
+    /// True if the peer has refused this node; false if this node has refused the peer.
     pub by_peer: bool,
     /// The kind of the refusal.
     pub kind: RefusalKind,
-    /// The same for people, with both sides' values.
+    /// The text of the refusal, with both sides' values.
     pub text: String,
     /// The time of the refusal, on this machine's boot clock.
     pub at: Instant,

@@ -11,25 +11,25 @@ use super::TransportError;
 /// The protection of the connections between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Security {
-    /// No protection; so every node must be on this machine.
+    /// Cleartext on this machine only: every node must be on it.
     #[default]
     Loopback,
-    /// No protection, wherever the nodes are: anyone who reaches a port can take part, and anyone on the network path can read along
-    /// and forge. Only for networks that are protected otherwise.
+    /// Cleartext to any machine: anyone who reaches a port can take part, and anyone on the network path can read and forge
+    /// messages. Only for networks that are protected otherwise.
     InsecureCleartext,
     /// Mutual TLS.
     Tls(TlsFiles),
 }
 
-/// The files of mutual TLS, all of them PEM. They are read again when they have changed.
+/// The files of mutual TLS, in PEM. They are read again when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// This node's certificate, followed by any intermediate certificates up to the authority. One of its DNS names must be the node's
-    /// name.
+    /// This node's certificate, followed by any intermediate certificates up to the authority. One of its DNS names must name the
+    /// node.
     pub certificate: PathBuf,
     /// Its private key; only its owner may write it, and it must not be readable for all users.
     pub key: PathBuf,
-    /// The authorities whose certificates are accepted: one or more. Only its owner may write it.
+    /// The authorities whose certificates are accepted. Only its owner may write it.
     pub ca: PathBuf,
 }
 
@@ -56,7 +56,7 @@ pub enum TlsError {
         /// The defect.
         why: String,
     },
-    /// Others may add authorities of their own.
+    /// Other users can write the file of authorities.
     #[error(
         "others can add authorities to {path} (its mode is {mode:04o}): run chmod go-w {path}, after a look at what it \
          holds"
@@ -67,13 +67,13 @@ pub enum TlsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A file belongs to another user, who can put anything into it.
+    /// A file belongs to another user, who can replace its content.
     #[error(
         "the {what} {path} belongs to the user {owner}, and this process runs as {me}: run chown {me} {path}, after a \
          look at what it holds"
     )]
     Owner {
-        /// The content.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -82,7 +82,7 @@ pub enum TlsError {
         /// The user that this process runs as.
         me: u32,
     },
-    /// Others may read or change the key.
+    /// Other users can read or change the key.
     #[error("others can use the key {path} (its mode is {mode:04o}): run chmod 600 {path}")]
     KeyExposed {
         /// The file.
@@ -90,7 +90,7 @@ pub enum TlsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The key is not the certificate's.
+    /// The key does not belong to the certificate.
     #[error(
         "the key {key} does not belong to the certificate {certificate}; both must come from one request"
     )]
@@ -100,7 +100,7 @@ pub enum TlsError {
         /// The key's file.
         key: PathBuf,
     },
-    /// The certificate is another node's.
+    /// The certificate names another node.
     #[error(
         "the certificate {path} is for {names}, and this node is {node}; issue it with subjectAltName = DNS:{node}, or \
          DNS:{node}.primacy.CLUSTER where certificates name the cluster"
@@ -113,7 +113,7 @@ pub enum TlsError {
         /// The names in the certificate.
         names: String,
     },
-    /// No certificate can carry this node's name.
+    /// A certificate cannot contain this node's name.
     #[error(
         "the node's name {node} cannot stand in a certificate: with TLS it must be a DNS name, of labels of letters, \
          digits, '-' and '_' between single dots, whose last one is not a number, and no dot at the end (n1, and not 1)"
@@ -122,7 +122,7 @@ pub enum TlsError {
         /// The node.
         node: NodeId,
     },
-    /// Certificates cannot tell this cluster from another one.
+    /// The cluster's name differs from another one in ways that certificates do not distinguish.
     #[error(
         "the certificate {path} names the cluster {cluster:?}, and certificates do not tell it from one that is written with \
          other capitals or without the dot at its end: give the cluster a name in lower case (--cluster), or issue the \
@@ -136,7 +136,7 @@ pub enum TlsError {
         /// The node.
         node: NodeId,
     },
-    /// Certificates cannot tell two nodes apart.
+    /// The names of two nodes differ in ways that certificates do not distinguish.
     #[error(
         "{first} and {second} differ in their case only, which certificates do not tell apart; rename one"
     )]
@@ -158,16 +158,16 @@ pub struct CertificateStatus {
     pub valid_until: u64,
     /// The number of times that the files have been replaced since the start.
     pub replaced: u64,
-    /// The number of changes of the files that could not be used when they were seen. Each counts once, and among `replaced` too if it
-    /// could be used later.
+    /// The number of changes of the files that could not be used when they were read. Each counts once; if it could be used later, it
+    /// counts in `replaced` too.
     pub replacements_refused: u64,
-    /// The defect of the files as they are now. The earlier ones are still in use.
+    /// The defect of the present files; then earlier ones are in use.
     pub trouble: Option<String>,
 }
 
 /// A source of reports on the certificate of this node.
 pub(crate) trait CertificateReport: fmt::Debug + Send + Sync {
-    /// Reports the files as they were when they were last looked at, which is done every ten seconds and with each handshake.
+    /// The state as of the last check of the files, which happens every ten seconds and with each handshake.
     fn status(&self) -> CertificateStatus;
 }
 

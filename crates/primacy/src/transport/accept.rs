@@ -1,4 +1,4 @@
-//! The listening side: an unauthenticated connection becomes a peer's here, or is closed.
+//! The accepting side: an unauthenticated connection completes its handshake here, or is closed.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -19,10 +19,10 @@ use super::state::{ConnectionSlot, Shared};
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
 use super::tls::{self, TlsFailure};
 
-/// The first byte of a TLS handshake; a frame of Primacy that began with it would be longer than a frame may be.
+/// The first byte of a TLS handshake. A frame of Primacy cannot begin with it, because it would be too long.
 const TLS_FIRST_BYTE: u8 = 0x16;
 
-/// The reason why a handshake came to nothing. Refusals have been counted where they were made.
+/// The reason why a handshake failed. Refusals were counted already.
 #[derive(Debug)]
 pub(super) enum Failure {
     Refused,
@@ -30,11 +30,11 @@ pub(super) enum Failure {
     TooLong,
 }
 
-/// The process that has dialled this node, after the handshake.
+/// A process that has dialled this node and completed the handshake.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) hello: Hello,
-    /// Grows from one [`Hello`] that was heard to the next.
+    /// The number of its [`Hello`], in the order of their receipt.
     pub(super) number: u64,
     pub(super) round_trip: Duration,
 }
@@ -58,14 +58,14 @@ pub(super) async fn listen(shared: Rc<Shared>, listener: TcpListener) {
 
 async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     let Ok(tcp) = prepare(stream, &shared.limits) else {
-        // It was closed before it was accepted.
+        // The other side has closed it already.
         return shared.count(|counters| counters.handshakes_broken += 1);
     };
     let pending = shared.enter(&tcp);
-    // For all of it, so that being refused is no way to stay for longer.
+    // One deadline for the whole handshake, so that a refusal does not prolong the connection.
     let deadline = Instant::now() + shared.limits.handshake_timeout.into();
     let greeted = tokio::select! {
-        // Bytes that have come from a connection which has to make room are still looked at.
+        // If the connection must make room, bytes that it has sent are still processed first.
         biased;
         greeted = timeout_at(deadline, shake_hands(&shared, &tcp, address, &pending)) => greeted,
         () = pending.must_leave() => return,
@@ -75,7 +75,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
             drop(pending);
             receive(&shared, &mut connection, &caller).await;
         }
-        // It has its place until it has heard why, so that there are never too many of these either.
+        // It counts against the limit until the refusal was read, so that refused connections are limited too.
         Ok(Err(Failure::Refused)) => tokio::select! {
             _ = timeout_at(deadline, hang_up(&tcp)) => {}
             () = pending.must_leave() => {}
@@ -86,7 +86,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     }
 }
 
-/// The steps from an accepted connection to a peer: it is as this node expects it, and the dialling node is admitted.
+/// The steps of the handshake: checks the security of the connection, and admits the dialling node.
 pub(super) async fn shake_hands(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
@@ -98,7 +98,7 @@ pub(super) async fn shake_hands(
     Ok((connection, caller))
 }
 
-/// Secures the connection as this node expects, or finds that the other side expects something else.
+/// Secures the connection as configured, or finds that the other side expects something else.
 async fn secure(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
@@ -117,7 +117,7 @@ async fn secure(
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
-            // The refusal names the node that it claims to be; nothing else in its hello counts.
+            // The refusal names the node of the hello; nothing else in that hello counts.
             let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(tcp))));
             let node = match connection.read().await {
                 Err(ReadError::Decode(DecodeError::OtherVersion { node, .. })) => node,
@@ -149,8 +149,8 @@ async fn secure(
     }
 }
 
-/// Before there is TLS, both sides read bytes that are not TLS as cleartext. Whatever name it gives itself, it is
-/// unauthenticated.
+/// Refuses a client in cleartext: before TLS, both sides read bytes that are not TLS as cleartext. Whatever name the
+/// client states, it is unauthenticated.
 async fn refuse_in_the_clear(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
@@ -163,19 +163,19 @@ async fn refuse_in_the_clear(
     Failure::Refused
 }
 
-/// Sends a refusal. The refusal stands, whether or not it can be sent.
+/// Sends a refusal, which is final whether or not it can be sent.
 async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
     if let Ok(frame) = shared.encode(&Frame::Refused(refused)) {
         let _ = stream.write_all(&frame).await;
     }
 }
 
-/// The port differs each time, and would only hide that it is the same client.
+/// Without the port, which differs each time and would hide that it is the same client.
 fn unidentified(address: SocketAddr) -> String {
     format!("an unidentified peer at {}", address.ip().to_canonical())
 }
 
-/// The handshake, from this side.
+/// Makes the handshake on the accepting side.
 async fn greet(
     shared: &Shared,
     connection: &mut Connection<Rc<Stream>>,
@@ -238,7 +238,7 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// Listens to a peer until it or this side closes the connection.
+/// Receives from a peer until it or this side closes the connection.
 async fn receive(shared: &Rc<Shared>, connection: &mut Connection<Rc<Stream>>, caller: &Caller) {
     let theirs = &caller.hello;
     let admitted = match theirs.role {
@@ -259,7 +259,7 @@ async fn receive(shared: &Rc<Shared>, connection: &mut Connection<Rc<Stream>>, c
     shared.deliver_when(|| shared.retire(&place, theirs)).await;
 }
 
-/// Admits a node, and tells the driver. The driver may keep it waiting; what happens meanwhile counts.
+/// Admits a node, and tells the driver. The driver's queue may be full; the node is judged again after the wait.
 async fn connect(
     shared: &Shared,
     connection: &mut Connection<Rc<Stream>>,
@@ -289,7 +289,7 @@ async fn connect(
     place
 }
 
-/// Hands on a peer's messages, until the connection ends.
+/// Delivers a peer's messages, until the connection ends.
 async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: &Hello) {
     loop {
         match connection.read().await {
@@ -326,10 +326,10 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
         (_, Frame::Message(_)) => shared.count(|counters| counters.frames_misattributed += 1),
         (Role::GuardianOf, Frame::Died(identity)) if identity == theirs.identity => {
             shared.deliver(Arrival::Evidence(Evidence::Died(identity))).await;
-            // Its effects come first; the guardian can wait.
+            // The driver's effects come first; the guardian can wait.
             tokio::task::yield_now().await;
             if let Ok(receipt) = shared.encode(&Frame::DiedHeard(identity)) {
-                // A guardian that does not get its receipt sends its report again.
+                // A guardian that does not get its receipt repeats its notice.
                 let _ = stream.write_all(&receipt).await;
             }
         }
@@ -340,9 +340,9 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             }
         }
         (Role::Node, Frame::Lost) => shared.has_lost(theirs),
-        // A node vouches for no death, and a guardian only for the process that it guards.
+        // Nodes report no deaths, and a guardian may report only that of its own node.
         (_, Frame::Died(_)) => shared.count(|counters| counters.deaths_refused += 1),
-        // These belong to a handshake, or to the other direction.
+        // These frames belong to the handshake, or to the other direction.
         (_, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Ready)
         | (_, Frame::DiedHeard(_) | Frame::Readmitted(_) | Frame::Lost) => {
             shared.count(|counters| counters.frames_malformed += 1)

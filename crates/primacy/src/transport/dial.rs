@@ -1,4 +1,4 @@
-//! The side that speaks: one connection to each peer, dialled again whenever it breaks.
+//! The dialling side: one outbound connection to each peer, dialled again whenever it breaks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use super::stream::{Connection, ReadError, Stream, prepare, resolve, take_turns}
 use super::tls::{self, Credentials};
 use super::{Delivery, Limits, check_form};
 
-/// The capacity kept for bytes that the kernel has no room for.
+/// The capacity kept for bytes that wait for the kernel.
 const PENDING_KEPT: usize = 4096;
 
 /// A peer that this node dials.
@@ -28,12 +28,12 @@ const PENDING_KEPT: usize = 4096;
 pub(super) struct OutboundPeer {
     pub(super) node: NodeId,
     pub(super) address: String,
-    /// The peer has just shown that it is there, so the next attempt need not wait.
+    /// The peer has just connected to this node, so the next attempt need not wait.
     wake: Notify,
-    /// This way is to be closed for good, because the node is no peer any more or is somewhere else.
+    /// The connection must be closed for good, because the node is no peer any more or has another address.
     closing: Cell<bool>,
     close: Notify,
-    /// The reason why the address must not be used, once it was logged.
+    /// True if it was logged that the address is forbidden.
     forbidden: Cell<bool>,
     outbound: RefCell<Option<Outbound>>,
     trouble: RefCell<Option<String>>,
@@ -45,23 +45,23 @@ struct Outbound {
     stream: Rc<Stream>,
     identity: Identity,
     disk: DiskId,
-    /// The version of the protocol on this connection: every encoder for this peer looks here.
+    /// The version of the protocol on this connection, which every encoder for this peer must use.
     version: Option<u32>,
-    /// The bytes that the kernel had no room for. If the first frame in it was begun, its rest is here.
+    /// The bytes that wait for the kernel. If the first frame was sent in part, its rest is here.
     pending: VecDeque<u8>,
     signals: Rc<Signals>,
 }
 
-/// Signals to the task that keeps a connection.
+/// Signals to the task of a connection.
 #[derive(Debug, Default)]
 struct Signals {
-    /// Something waits to be written.
+    /// Bytes wait to be written.
     pending: Notify,
-    /// The connection is of no use any more.
+    /// The connection must be closed.
     close: Notify,
 }
 
-/// The reason why an attempt led to no connection.
+/// The reason why an attempt to connect failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
     #[error("its name cannot be looked up: {0}")]
@@ -84,8 +84,8 @@ pub(super) enum DialError {
     Refused(String),
 }
 
-/// Waits that double, drawn anew each time from zero up: "full jitter", so that nodes that lost a peer at the
-/// same time do not come back to it at the same time.
+/// The waits between attempts: a random time from zero up to a maximum that doubles ("full jitter"), so that nodes that
+/// lost a peer at the same time do not dial it again at the same time.
 struct Backoff {
     longest: Duration,
 }
@@ -116,20 +116,20 @@ impl OutboundPeer {
         }
     }
 
-    /// Closes this way for good, after all sent bytes have left.
+    /// Closes the connection for good, after all bytes were sent.
     pub(super) fn close(&self) {
         self.closing.set(true);
         self.close.notify_one();
     }
 
-    /// Returns when this way is to be closed. Only the task that keeps it waits for that.
+    /// Resolves when the connection must be closed. Only the task of this peer awaits it.
     async fn closed(&self) {
         while !self.closing.get() {
             self.close.notified().await;
         }
     }
 
-    /// Writes the frame, or the part that the kernel takes, at once.
+    /// Writes the frame at once, as far as the kernel takes it; the rest waits.
     pub(super) fn send(&self, frame: &[u8], buffer_max: usize) -> Delivery {
         let mut slot = self.outbound.borrow_mut();
         let Some(outbound) = slot.as_mut() else { return Delivery::Dropped };
@@ -142,7 +142,7 @@ impl OutboundPeer {
                 Delivery::Buffered
             }
             Ok(written) if written == frame.len() => Delivery::Written,
-            // A frame that was begun must be ended, whatever the limit.
+            // The rest of a frame is queued whatever the limit.
             Ok(0) => outbound.queue(frame, buffer_max),
             Ok(written) => outbound.queue(frame.get(written..).unwrap_or_default(), usize::MAX),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => outbound.queue(frame, buffer_max),
@@ -167,11 +167,11 @@ impl OutboundPeer {
         self.trouble.borrow().clone()
     }
 
-    /// This incarnation of the peer has just connected to this node, so it can probably be reached.
+    /// Reports that this incarnation of the peer has connected to this node, so it can probably be reached.
     pub(super) fn heard_from(&self, identity: Identity) {
         match self.outbound.borrow().as_ref() {
             None => self.wake.notify_one(),
-            // The connection leads to an earlier incarnation. Its end may not have been noticed yet.
+            // The connection is to another incarnation, whose end may not have been noticed yet.
             Some(outbound) if outbound.identity != identity => {
                 outbound.signals.close.notify_one();
                 self.wake.notify_one();
@@ -180,7 +180,7 @@ impl OutboundPeer {
         }
     }
 
-    /// Forgets a wake that came before there was a connection.
+    /// Discards a wake-up from before the connection.
     async fn forget_wake(&self) {
         tokio::select! {
             biased;
@@ -189,7 +189,7 @@ impl OutboundPeer {
         }
     }
 
-    /// The peer counts only with this disk from now on. Returns whether it is connected with it.
+    /// Accepts only this disk of the peer from now on. Returns whether it is connected with it.
     pub(super) fn readmit(&self, disk: DiskId) -> bool {
         match self.outbound.borrow().as_ref() {
             Some(outbound) if outbound.disk == disk => return true,
@@ -200,7 +200,7 @@ impl OutboundPeer {
     }
 
     fn failed(&self, shared: &Shared, error: &DialError) {
-        // Such an address is refused at the start, where it is in the configuration.
+        // A forbidden address in the configuration is refused at the start already.
         if matches!(error, DialError::Forbidden(_)) && !self.forbidden.replace(true) {
             tracing::error!(node = %self.node, "this peer is not connected to: {error}");
         }
@@ -219,7 +219,7 @@ impl OutboundPeer {
         signals
     }
 
-    /// Writes what waits, as far as the kernel takes it.
+    /// Writes waiting bytes, as far as the kernel takes them.
     fn flush(&self) -> io::Result<()> {
         let mut slot = self.outbound.borrow_mut();
         let Some(Outbound { stream, pending, .. }) = slot.as_mut() else { return Ok(()) };
@@ -230,7 +230,7 @@ impl OutboundPeer {
                 Err(error) => return Err(error),
             }
         }
-        // Nothing waits any more, and the room that many records needed once need not be kept.
+        // Nothing waits any more; release the capacity that many records needed.
         pending.shrink_to(PENDING_KEPT);
         stream.flush().map(drop)
     }
@@ -242,7 +242,8 @@ impl OutboundPeer {
 }
 
 impl DialError {
-    /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
+    /// The TLS failure, if that is the error: this side's refusal of the other, or the other side's refusal of this
+    /// one.
     fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Read(error) => error.tls(),
@@ -269,7 +270,7 @@ impl Outbound {
     }
 }
 
-/// Keeps the connection to one peer, until the mesh is dropped or the peer is closed.
+/// Keeps the connection to one peer, until the mesh is dropped or the peer is removed.
 pub(super) async fn keep(shared: Rc<Shared>, peer: Rc<OutboundPeer>) {
     let mut backoff = Backoff::new(&shared.limits);
     while !peer.closing.get() {
@@ -287,7 +288,7 @@ pub(super) async fn keep(shared: Rc<Shared>, peer: Rc<OutboundPeer>) {
                     next = stay(&shared, &peer, &connection.stream, &theirs).await;
                 }
                 *peer.outbound.borrow_mut() = None;
-                // A node that has just gone is not back at once, and the remaining nodes have an election to hold.
+                // A node that has just gone is not back at once, and the remaining nodes have to elect a leader.
                 rest = shared.limits.backoff_first;
             }
             Err(error) => peer.failed(&shared, &error),
@@ -303,14 +304,14 @@ pub(super) async fn keep(shared: Rc<Shared>, peer: Rc<OutboundPeer>) {
 /// A connection, and the hello of its other end.
 pub(super) type Connected = (Connection<Rc<Stream>>, Hello);
 
-/// Uses this connection until it ends. Returns the connection that takes its place, if it was renewed.
+/// Uses a connection until it ends. Returns the connection that replaces it, if it was renewed.
 async fn stay(
     shared: &Shared,
     peer: &OutboundPeer,
     stream: &Rc<Stream>,
     theirs: &Hello,
 ) -> Option<Connected> {
-    // An operator's order during the handshake counts.
+    // An operator may have changed the peer during the handshake.
     if shared.judge_answer(peer.node, theirs).is_err() {
         return None;
     }
@@ -321,7 +322,7 @@ async fn stay(
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;
     }
-    // That the peer was there is known.
+    // A wake-up from before the connection has no meaning any more.
     peer.forget_wake().await;
     tokio::select! {
         () = hold(peer, stream, &signals) => None,
@@ -334,7 +335,7 @@ async fn stay(
     }
 }
 
-/// Lets all sent bytes leave before the connection is closed, as long as the peer takes them.
+/// Sends all waiting bytes before the connection is closed, as long as the peer takes them.
 async fn take_leave(shared: &Shared, peer: &OutboundPeer, stream: &Stream) {
     let leaving = async {
         while peer.has_pending() {
@@ -346,9 +347,8 @@ async fn take_leave(shared: &Shared, peer: &OutboundPeer, stream: &Stream) {
     let _ = timeout(shared.limits.stall_timeout.into(), leaving).await;
 }
 
-/// Returns a connection that was made with this node's present certificate, once that differs from the one that
-/// `stream` was made with. The other side closes the old connection when it has agreed to the new one, so there is
-/// no moment without either.
+/// Makes a connection with this node's present credentials, as soon as these differ from those of `stream`, and returns
+/// it. The other side closes the old connection when it has accepted the new one, so there is always one.
 async fn renewed(shared: &Shared, peer: &OutboundPeer, stream: &Stream) -> Connected {
     let (Stream::Tls(session), Some(tls)) = (stream, &shared.tls) else {
         return std::future::pending().await;
@@ -360,7 +360,7 @@ async fn renewed(shared: &Shared, peer: &OutboundPeer, stream: &Stream) -> Conne
         }
         match dial(shared, peer).await {
             Ok(connected) => return connected,
-            // The present connection goes on.
+            // The present connection stays in use.
             Err(error) => peer.failed(shared, &error),
         }
     }
@@ -393,7 +393,7 @@ async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStre
     let mut failed = DialError::NoAddress;
     check_form(node, address)?;
     for address in resolve(address).await.map_err(DialError::Resolve)? {
-        // A name may lead somewhere else today than when the mesh was started.
+        // A name may resolve to another address than at the start of the mesh.
         shared.security.permits(&format!("the peer {node}"), address)?;
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
@@ -403,7 +403,7 @@ async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStre
     Err(failed)
 }
 
-/// Makes the handshake, from this side. Returns the hello of the other side.
+/// Makes the handshake on the dialling side. Returns the hello of the other side.
 pub(super) async fn introduce(
     shared: &Shared,
     peer: &OutboundPeer,
@@ -420,7 +420,7 @@ pub(super) async fn introduce(
     };
     let mut connection = Connection::new(Rc::new(stream));
     let said = connection.stream.write_all(&shared.hello_to(peer.node)).await;
-    // A peer that has refused already may have closed the connection; then its reason can still be read.
+    // A peer that has refused may have closed the connection already; its reason can still be read.
     let answer = match (connection.read().await, said) {
         (Err(error), Err(unsaid)) if error.tls().is_none() => return Err(unsaid.into()),
         (answer, _) => answer?,
@@ -446,7 +446,7 @@ pub(super) async fn introduce(
     }
 }
 
-/// Returns when the connection is of no use any more.
+/// Resolves when the connection must be closed.
 async fn hold(peer: &OutboundPeer, stream: &Stream, signals: &Signals) {
     tokio::select! {
         () = signals.close.notified() => {}
@@ -455,7 +455,7 @@ async fn hold(peer: &OutboundPeer, stream: &Stream, signals: &Signals) {
     }
 }
 
-/// The other side sends nothing over this connection; so whatever comes is its end, or not worth keeping.
+/// Resolves at the end of the connection. The other side sends nothing over it, so any received byte also ends it.
 async fn ended(stream: &Stream) {
     while stream.readable().await.is_ok() {
         take_turns().await;
@@ -466,7 +466,7 @@ async fn ended(stream: &Stream) {
     }
 }
 
-/// Writes what waits whenever the kernel has room, until the connection breaks.
+/// Writes waiting bytes whenever the kernel has room, until the connection breaks.
 async fn pump(peer: &OutboundPeer, stream: &Stream, signals: &Signals) {
     loop {
         if !peer.has_pending() {

@@ -1,8 +1,8 @@
-//! The mesh: how nodes reach each other over TCP.
+//! The mesh: the TCP connections between nodes.
 //!
-//! Every node dials every other one. Over a connection that it has dialled a node only sends, and over one
-//! that it has accepted it only listens; so no two nodes have to agree which of two connections to keep, and
-//! a link that works in one direction looks like one.
+//! Every node dials every other one. A node only sends over a connection that it has dialled, and only receives over
+//! one that it has accepted. So no two nodes need to agree which of two connections to keep, and a link that works in
+//! one direction only is visible as such.
 //!
 //! ```text
 //!     dialler                    acceptor
@@ -14,7 +14,8 @@
 //!             ◀───────────────── DiedHeard
 //! ```
 //!
-//! All of it runs on the driver's own thread, inside a `LocalSet`, and nothing is shared with other threads.
+//! The mesh runs on the driver's own thread, inside a `LocalSet`, and shares only counters and the
+//! certificate's state with other threads.
 
 mod accept;
 mod dial;
@@ -60,7 +61,7 @@ pub struct MeshConfig {
     pub listen: SocketAddr,
     /// Every other node, with its `host:port`. A host's name is looked up again at every attempt.
     pub peers: Vec<(NodeId, String)>,
-    /// The disks that this node has seen its peers with.
+    /// The recorded disks of its peers.
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
     /// The term of this node's durable state, for readmitted nodes; `None` if it has lost its own disk.
     pub term: Option<Term>,
@@ -70,7 +71,7 @@ pub struct MeshConfig {
     pub limits: Limits,
 }
 
-/// An event from a mesh.
+/// An event of the mesh for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "most arrivals are messages, and none of them waits for long")]
 pub enum Arrival {
@@ -81,10 +82,10 @@ pub enum Arrival {
         /// The message.
         message: Word,
     },
-    /// Something was noticed about a node.
+    /// Evidence about a node.
     Evidence(Evidence),
-    /// A node was seen for the first time, with this disk. It must be recorded durably before anything that
-    /// arrives later is acted on, or this node would not notice that the other one's disk was wiped.
+    /// A node was seen for the first time, with this disk. The driver must record it durably before it acts on any
+    /// later arrival; otherwise this node would not notice that the other one's disk was wiped.
     PeerDisk {
         /// The node.
         node: NodeId,
@@ -93,14 +94,14 @@ pub enum Arrival {
     },
 }
 
-/// The outcome of sending a message. Whatever it is, the message may be lost.
+/// The outcome of sending a message. The message may be lost with any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The kernel has all of it.
+    /// The kernel has taken all of it.
     Written,
-    /// It waits until the kernel has room for it.
+    /// It waits until the kernel can take it.
     Buffered,
-    /// There is no connection, or no room.
+    /// It was dropped: there is no connection, or no room in the buffer.
     Dropped,
 }
 
@@ -112,8 +113,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Listens, and starts to dial every peer. To be called inside a `LocalSet`; what arrives goes to
-    /// `inbox`.
+    /// Listens, and starts to dial every peer. Must be called inside a `LocalSet`; arrivals go to `inbox`.
     ///
     /// # Errors
     /// [`TransportError`]
@@ -122,7 +122,7 @@ impl Mesh {
         Self::start_on(listener, config, inbox).await
     }
 
-    /// Takes the address, so that no other process can; connections are accepted from [`start_on`](Self::start_on) on.
+    /// Binds the address, so that no other process can; [`start_on`](Self::start_on) begins to accept connections.
     ///
     /// # Errors
     /// [`TransportError::NotLoopback`], [`TransportError::InUse`] or [`TransportError::Listen`]
@@ -141,8 +141,7 @@ impl Mesh {
         })
     }
 
-    /// The same as [`start`](Self::start), on a listener that [`bind`](Self::bind) has made; `config.listen`
-    /// is not used.
+    /// As [`start`](Self::start), with a listener from [`bind`](Self::bind); `config.listen` is not used.
     ///
     /// # Errors
     /// [`TransportError`]
@@ -175,8 +174,8 @@ impl Mesh {
         Ok(Self { shared, local_addr })
     }
 
-    /// Sends this to a node, at once or not at all: the part that the kernel takes has left when this returns, so that the
-    /// caller may go on with a slow write to its disk. It never waits.
+    /// Sends a message to a node, without waiting. The part that the kernel takes has been sent when this returns, so that
+    /// the caller may continue with a slow write to its disk.
     pub fn send(&self, to: NodeId, message: Word) -> Delivery {
         let shared = &self.shared;
         let frame = match shared.encode(&Frame::Message(message)) {
@@ -197,15 +196,15 @@ impl Mesh {
         delivery
     }
 
-    /// Where metadata is kept: sets the voters in force, and all nodes that this node is to reach, itself among them or not. New
-    /// nodes are dialled; former ones are left, and not listened to any longer; nodes that are elsewhere now are dialled there.
-    /// From now on this node names these voters when it shakes hands, and sends them to every node that counts older ones.
+    /// With metadata: sets the voters in force, and all nodes that this node connects to; `peers` may contain this node. New
+    /// nodes are dialled; connections to former ones are closed in both directions; nodes with another address are dialled
+    /// there. From now on this node's hello names these voters, and they are sent to every node that counts older ones.
     ///
-    /// An address that may not be used is refused at every attempt to use it, which is shown with that peer and logged once; the
-    /// others are not delayed by it. To be called inside the same `LocalSet`.
+    /// A forbidden address is refused at every attempt to use it, which is shown with that peer and logged once; other peers are
+    /// not delayed by it. Must be called inside the same `LocalSet`.
     ///
     /// # Errors
-    /// [`TransportError::TooLong`] if there are more voters than a node can name; then nothing has changed.
+    /// [`TransportError::TooLong`] if there are more voters than fit into a hello; then nothing has changed.
     pub fn set_peers(
         &self,
         peers: &BTreeMap<NodeId, Arc<str>>,
@@ -250,14 +249,14 @@ impl Mesh {
         }
     }
 
-    /// The voters, and the record that states them; as in this node's hello.
+    /// The voters, and the record that states them, as in this node's hello.
     pub(crate) fn voters(&self) -> (Voters, LeaderSequence) {
         let introduction = self.shared.introduction();
         (introduction.me.voters.clone(), introduction.me.voters_number)
     }
 
-    /// The term that this node's durable state has from now on; `None` while it has lost its disk itself, and can vouch
-    /// for none.
+    /// Sets the term of this node's durable state; `None` while this node has lost its own disk, and may report no
+    /// term.
     pub fn set_term(&self, term: Option<Term>) {
         let before = self.shared.set_term(term);
         if before.is_some() != term.is_some() {
@@ -265,36 +264,36 @@ impl Mesh {
         }
     }
 
-    /// The election goes by this number, or a higher one, though it is on no disk: the limit for terms of others is counted from
-    /// it.
+    /// Sets the highest number that the election has reached without persisting it: the limit for terms of other nodes is
+    /// counted from it.
     pub(crate) fn set_reached(&self, term: Term) {
         self.shared.set_reached(term);
     }
 
-    /// The reason why this node and a peer refuse each other that are configured differently for the election.
+    /// The text of the last configuration mismatch between this node and a peer.
     pub(crate) fn config_mismatch(&self) -> watch::Receiver<Option<String>> {
         self.shared.config_mismatch.subscribe()
     }
 
-    /// The term that this node vouches for.
+    /// The term that this node may report.
     pub(crate) fn term(&self) -> Option<Term> {
         self.shared.term()
     }
 
-    /// The disk with which a node waits to be readmitted: it was refused with this one last, or it was not refused and reports
-    /// itself that it has lost an earlier one.
+    /// The disk with which a node waits to be readmitted: the last one with which it was refused, or one that was not refused
+    /// and whose node reports the loss of an earlier disk.
     #[must_use]
     pub fn disk_to_readmit(&self, node: NodeId) -> Option<DiskId> {
         self.shared.disk_to_readmit(node)
     }
 
-    /// Takes a node back that lost its disk: from now on it counts with this disk only, and connections
-    /// that it made with another one are closed. The caller has recorded it durably.
+    /// Readmits a node that lost its disk: from now on only this disk is accepted, and connections that it made with
+    /// another one are closed. The caller has recorded it durably.
     pub fn readmit(&self, node: NodeId, disk: DiskId) {
         self.shared.readmit(node, disk);
     }
 
-    /// The address on which this node listens, with the port that the system chose where none was given.
+    /// The address on which this node listens, with the port that the system chose if none was configured.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -306,7 +305,7 @@ impl Mesh {
         self.shared.counters()
     }
 
-    /// The live counters, for another thread to read.
+    /// The counters, shared with other threads.
     pub(crate) fn shared_counters(&self) -> Arc<Mutex<Counters>> {
         self.shared.shared_counters()
     }
@@ -317,25 +316,25 @@ impl Mesh {
         self.shared.peers()
     }
 
-    /// The state of this node's certificate when its files were last looked at, which is done every ten seconds and with each
+    /// The state of this node's certificate as of the last check of its files, which happens every ten seconds and with each
     /// handshake; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<CertificateStatus> {
         self.shared.tls.as_ref().map(|tls| tls.status())
     }
 
-    /// The same, for as long as one likes.
+    /// The certificate's state, shared with other threads; `None` without TLS.
     pub(crate) fn shared_certificate(&self) -> Option<Arc<Tls>> {
         self.shared.tls.clone()
     }
 
-    /// The last refusal of a connection that is no peer's, or has not named its node.
+    /// The last refusal of a connection that is not a peer's, or has not identified its node.
     #[must_use]
     pub fn unidentified_refused(&self) -> Option<PeerRefusal> {
         self.shared.unidentified_refused()
     }
 
-    /// Closes everything, and returns when it is closed: the address can be used again.
+    /// Closes everything, and returns when the address can be used again.
     pub async fn shutdown(self) {
         let mut tasks = self.shared.take_tasks();
         tasks.shutdown().await;
@@ -344,13 +343,13 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        // The tasks hold their owner; so they would never end.
+        // The tasks hold an `Rc` of their owner, so dropping that would never end them.
         self.shared.take_tasks().abort_all();
     }
 }
 
-/// Refuses at the start what would be refused at every attempt. A name that cannot be looked up now is no
-/// error, because it may be known later; each attempt checks again what it finds.
+/// Refuses at the start an address that would be refused at every attempt. A name that cannot be resolved now is no
+/// error, because it may be resolvable later; each attempt checks its result again.
 async fn check_peer(node: NodeId, address: &str, config: &MeshConfig) -> Result<(), TransportError> {
     check_form(node, address)?;
     let patience = config.limits.connect_timeout.into();

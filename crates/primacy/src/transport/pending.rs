@@ -1,12 +1,12 @@
-//! Connections that were accepted and have not completed the handshake.
+//! Pending connections: accepted, with an unfinished handshake.
 //!
-//! Anyone can make them, so there is a limit. When it is reached, the next one is still accepted, and another is closed:
-//! the oldest one that has sent nothing; else the oldest one that has not shown yet that it may be here; else the
-//! oldest. A node speaks at once and shakes hands within a few round trips, so it gets through however many connections
-//! send nothing or next to nothing, and however long they are allowed to. To keep it out, an attacker must make as many
-//! connections as the limit, and speak over each, within that short time; and with TLS, an attacker without its
-//! certificate cannot even then, once the node has shown it: of connections that show the same one, or in cleartext the
-//! same name, only the latest few count for more than those that have shown nothing.
+//! Any client can make them, so there is a limit. When it is reached, the next one is still accepted, and another is
+//! closed: the oldest that has sent nothing; otherwise the oldest that has not proved its identity; otherwise the
+//! oldest. A node sends its hello at once and completes the handshake within a few round trips. So it succeeds, however
+//! many connections send little or nothing, and however long their timeout is. To keep a node out, an attacker must make
+//! as many connections as the limit and send data over each, within that short time. With TLS, an attacker without the
+//! node's certificate cannot do it even then, once the node has presented it: of connections with the same certificate
+//! (in cleartext, the same name), only the latest few rank above unproved ones.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// The most connections that may be known by the same certificate at a time. A process that takes its predecessor's
-/// place may have one as well, and each has a guardian.
+/// The most connections with the same certificate that rank as known. A process and its predecessor may connect at the
+/// same time, each with a guardian.
 const KNOWN_BY_THE_SAME_MAX: usize = 4;
 
-/// The connections in their handshake, the oldest first.
+/// The pending connections, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PendingConnections {
     places: RefCell<Places>,
@@ -35,13 +35,13 @@ struct Places {
 struct PendingSlot {
     number: u64,
     stage: ProofProgress,
-    /// The certificate, or in cleartext the name, by which it is known.
+    /// The certificate, or in cleartext the name, that it has presented.
     by: Vec<u8>,
     tcp: Rc<TcpStream>,
     leave: Rc<Notify>,
 }
 
-/// The progress of a connection's proof of identity. The one with least is closed first.
+/// The progress of a connection's proof of identity. The connection with the least progress is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ProofProgress {
     Silent,
@@ -50,7 +50,7 @@ enum ProofProgress {
     Known,
 }
 
-/// A connection's place; dropping it makes room.
+/// The registration of a pending connection; dropping it makes room.
 #[derive(Debug)]
 pub(super) struct PendingConnection {
     pending: Rc<PendingConnections>,
@@ -59,7 +59,7 @@ pub(super) struct PendingConnection {
 }
 
 impl PendingConnections {
-    /// Takes one in, and whether another had to go for it.
+    /// Registers a connection; returns true if another one must be closed for it.
     pub(super) fn enter(self: &Rc<Self>, tcp: &Rc<TcpStream>, limit: usize) -> (PendingConnection, bool) {
         let mut places = self.places.borrow_mut();
         let full = places.taken.len() >= limit.max(1);
@@ -86,7 +86,7 @@ impl Places {
         self.taken.iter_mut().find(|place| place.number == number)
     }
 
-    /// The place of the connection that has shown least; of several, of the oldest.
+    /// The index of the connection with the least progress; of several, the oldest.
     fn least(&self) -> usize {
         let silent = self
             .taken
@@ -99,11 +99,11 @@ impl Places {
 }
 
 impl PendingSlot {
-    /// Bytes that have come may not have been looked at yet. To drop the connection for that would punish clients that
-    /// come when much comes.
+    /// Peeks at the socket: bytes may have arrived that were not processed yet. To close the connection then would
+    /// punish clients that connect at a busy time.
     fn has_sent_nothing(&self) -> bool {
         let peeked = recv(&self.tcp, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Zero bytes are the end, and an error is one, too; but not that there is nothing yet.
+        // Zero bytes are the end, and errors count as the end too; but `WouldBlock` means that nothing has arrived.
         !matches!(peeked, Ok((count, _)) if count > 0)
     }
 }
@@ -116,7 +116,7 @@ impl PendingConnection {
         }
     }
 
-    /// Notes the certificate, or in cleartext the name, by which it is known; the first one counts.
+    /// Records the certificate, or in cleartext the name, that it has presented; only the first one counts.
     pub(super) fn is_known(&self, by: &[u8]) {
         let mut places = self.pending.places.borrow_mut();
         let Some(place) = places.of(self.number).filter(|place| place.stage < ProofProgress::Known) else {
@@ -133,7 +133,7 @@ impl PendingConnection {
         }
     }
 
-    /// Returns when it has to make room for another.
+    /// Resolves when the connection must make room for another one.
     pub(super) async fn must_leave(&self) {
         self.leave.notified().await;
     }
@@ -170,8 +170,8 @@ mod tests {
             for _ in 0..LIMIT - 1 {
                 taken.push(enter("thief").await);
             }
-            // It is full, and all have shown a certificate. New connections take the places of the certificate that has
-            // most.
+            // The limit is reached, and all have presented a certificate. New connections replace those of the
+            // certificate with most connections.
             for newcomer in ["another peer", "yet another"] {
                 taken.push(enter(newcomer).await);
             }

@@ -1,9 +1,9 @@
-//! One connection under TLS.
+//! A connection under TLS.
 //!
-//! The protocol is driven by hand over the socket, because the mesh must be able to hand bytes to the kernel at
-//! once and without waiting, in the middle of an effect of the driver. Bytes are encrypted in full and offered to
-//! the kernel in the same call; at most one record remains that the kernel does not take, and the writer must see
-//! to it that [`flush`](Session::flush) is called when there is room again.
+//! rustls is driven by hand over the socket, because the mesh must be able to pass bytes to the kernel at once and
+//! without waiting, in the middle of the driver's effects. Bytes are encrypted and offered to the kernel in the same
+//! call. At most one record remains that the kernel has not taken; the writer must call [`flush`](Session::flush) when
+//! the socket is writable again.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,20 +18,20 @@ use tokio::net::TcpStream;
 use super::stream::take_turns;
 use super::tls::{Credentials, Presenter, broken, dns_name};
 
-/// The most bytes that one record carries.
+/// The most bytes in one record.
 const RECORD_LENGTH_MAX: usize = 16 * 1024;
 
-/// A connection that is protected, or is about to be.
+/// A TLS connection, during or after its handshake.
 pub(super) struct Session {
     pub(super) tcp: Rc<TcpStream>,
-    /// Nothing is borrowed while a task waits.
+    /// No borrow is held across an `await`.
     connection: RefCell<Connection>,
-    /// The number of this node's certificate with which it was made.
+    /// The number of this node's credentials with which it was made.
     pub(super) serial: u64,
     presenter: Presenter,
 }
 
-/// The socket as the protocol wants it.
+/// The socket as `Read` and `Write`, for rustls.
 struct Socket<'a>(&'a TcpStream);
 
 impl Read for Socket<'_> {
@@ -55,14 +55,14 @@ impl Write for Socket<'_> {
 }
 
 impl Session {
-    /// Dials `node`: only what carries its name will do. The handshake is yet to be made.
+    /// Prepares TLS to `node`, whose certificate must name it. [`shake_hands`](Self::shake_hands) makes the handshake.
     pub(super) fn dial(tcp: Rc<TcpStream>, credentials: &Credentials, node: NodeId) -> io::Result<Self> {
         let name = dns_name(node).ok_or_else(|| broken(rustls::Error::UnsupportedNameType))?;
         let connection = ClientConnection::new(credentials.dialler.clone(), name).map_err(broken)?;
         Ok(Self::new(tcp, connection.into(), credentials, Presenter::Acceptor))
     }
 
-    /// Answers a dialling node. The handshake is yet to be made.
+    /// Prepares TLS with a dialling node. [`shake_hands`](Self::shake_hands) makes the handshake.
     pub(super) fn answer(tcp: Rc<TcpStream>, credentials: &Credentials) -> io::Result<Self> {
         let config = credentials.acceptor.clone().expect("a mesh loads both sides");
         let connection = ServerConnection::new(config).map_err(broken)?;
@@ -78,13 +78,13 @@ impl Session {
         Self { tcp, connection: RefCell::new(connection), serial: credentials.serial, presenter }
     }
 
-    /// Makes the handshake. The dialling side may learn only later that the other side refuses it: an alert then
-    /// comes where an answer is read.
+    /// Makes the handshake. The dialling side may learn later that the other side refuses it: then a read returns the
+    /// alert.
     pub(super) async fn shake_hands(&self) -> io::Result<()> {
         loop {
             let flushed = self.flush()?;
             if !flushed {
-                // Nothing is read meanwhile; but a handshake is shorter than the kernel's buffer for either side.
+                // Nothing is read meanwhile; a handshake fits into the kernel's buffers of both sides.
                 self.tcp.writable().await?;
             } else if self.connection.borrow().is_handshaking() {
                 self.tcp.readable().await?;
@@ -101,8 +101,8 @@ impl Session {
         }
     }
 
-    /// Encrypts the bytes, or as many as go into one record, and offers them to the kernel. While an earlier
-    /// record is not with the kernel in full, nothing more is taken.
+    /// Encrypts as many bytes as fit into one record, and offers the record to the kernel. Takes none while the kernel
+    /// has not taken all of an earlier record.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -118,7 +118,7 @@ impl Session {
         self.connection.borrow().wants_write()
     }
 
-    /// Hands bytes to the kernel; returns true if it has taken all.
+    /// Passes bytes to the kernel; returns true if it has taken all.
     pub(super) fn flush(&self) -> io::Result<bool> {
         let mut connection = self.connection.borrow_mut();
         while connection.wants_write() {
@@ -131,9 +131,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads available bytes. Zero is the end; whether or not the other side announced it, a cut frame is never
-    /// taken for a whole one. The kernel is asked once at most, so that there is an end to it; if that was not
-    /// enough, the socket is still readable.
+    /// Reads available bytes. Zero is the end, announced or not: the deframer never takes a part of a frame for a whole
+    /// one. The kernel is asked at most once, so that this ends; if that was not enough, the socket is still readable.
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.try_read_decrypted(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.receive()? {
@@ -151,27 +150,27 @@ impl Session {
         }
     }
 
-    /// True if bytes are decrypted and not read yet, or the end has come.
+    /// True if decrypted bytes were not read yet, or the end was received.
     pub(super) fn has_unread(&self) -> bool {
         let mut connection = self.connection.borrow_mut();
         let first = connection.reader().into_first_chunk();
         !first.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Reads the kernel's bytes. Returns their number on the wire.
+    /// Receives bytes from the kernel. Returns their number on the wire.
     fn receive(&self) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
         let count = connection.read_tls(&mut Socket(&self.tcp))?;
         let processed = connection.process_new_packets();
         drop(connection);
-        // There may be an alert to send. If this side refuses, it sends its reason as far as that is possible.
+        // There may be an alert to send, with this side's reason for refusing. It is sent if possible.
         let flushed = self.flush();
         processed.map_err(broken)?;
         flushed?;
         Ok(count)
     }
 
-    /// The certificate of the other side, and the chain that came with it.
+    /// The certificate of the other side, with its chain.
     pub(super) fn presented(&self) -> Vec<CertificateDer<'static>> {
         let connection = self.connection.borrow();
         connection
@@ -182,7 +181,7 @@ impl Session {
             .collect()
     }
 
-    /// Checks that a handshake with the other side would succeed now.
+    /// Checks that a handshake with the other side would still succeed.
     pub(super) fn judge_again(
         &self,
         credentials: &Credentials,

@@ -1,4 +1,4 @@
-//! State that the tasks of a mesh share, and reports of it.
+//! The state that the tasks of a mesh share.
 
 use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,15 +30,15 @@ use super::stream::Stream;
 use super::tls::{self, Credentials, Sides, Tls, TlsFailure};
 use super::{Arrival, Counters, Limits, MeshConfig, PeerRefusal, PeerStatus, Security, TransportError};
 
-/// The most connections that one peer, or its guardian, may have with this node. More than one is normal for a moment, when a process
-/// takes its predecessor's place; the oldest one is closed when there would be more.
+/// The most connections that one peer, or its guardian, may have with this node. Briefly there is more than one when a process
+/// replaces its predecessor; beyond the limit the oldest one is closed.
 const CONNECTIONS_PER_PEER_MAX: usize = 4;
 
-/// The most by which a received term may be above this node's own. Terms grow by one with each attempt to be elected: this is more than
-/// a century of one each second. Without it, one message with the highest term of all would be the last one.
+/// The most by which a received term may be above this node's own. Terms grow by one with each attempt to be elected, so this is more
+/// than a century of one attempt per second. Without it, a single message with the highest term of all would end all elections.
 pub(super) const TERM_LEAP_MAX: u64 = 1 << 32;
 
-/// The last log line about refusals of one kind, of one peer or of unauthenticated connections.
+/// The last log message about refusals of one kind, from one peer or from unauthenticated connections.
 #[derive(Debug)]
 struct Logged {
     at: Instant,
@@ -46,7 +46,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// True if a refusal has another text than the logged one, and may be logged already.
+    /// True if the refusal's text differs from the logged one, and the pause between log messages is over.
     fn is_outdated_by(&self, noted: &PeerRefusal, limits: &Limits) -> bool {
         let age = noted.at.since(self.at);
         let news =
@@ -55,13 +55,13 @@ impl Logged {
     }
 }
 
-/// True if the text of such a refusal differs each time, though nothing is new.
+/// True if the text of such a refusal contains the time, and so differs each time.
 fn names_the_time(kind: RefusalKind) -> bool {
     use TlsProblem::{Expired, NotYetValid, OutOfDate};
     matches!(kind, RefusalKind::Tls(Expired | NotYetValid | OutOfDate))
 }
 
-/// State that the tasks of a mesh share. They all run on one thread, and nothing is borrowed while a task waits.
+/// The state that the tasks of a mesh share. All run on one thread; no borrow is held across an `await`.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) election: String,
@@ -75,29 +75,29 @@ pub(super) struct Shared {
     pub(super) ready: Vec<u8>,
     inbox: Rc<Inbox>,
     pending: Rc<PendingConnections>,
-    /// The last text about a peer that is configured differently for this election.
+    /// The text of the last configuration mismatch with a peer.
     pub(super) config_mismatch: watch::Sender<Option<String>>,
-    /// Apart, since figures are read on another thread. Locked for an addition or a copy, so no reader waits long.
+    /// Behind a mutex, because metrics are read on another thread. Locked only for an addition or a copy.
     counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
 }
 
-/// The hello of this node until its voters change, and its frames.
+/// The hello of this node with its present voters, and its encoded frames.
 #[derive(Debug)]
 pub(super) struct Introduction {
     pub(super) me: Hello,
     pub(super) hello: Vec<u8>,
     pub(super) welcome: Vec<u8>,
-    /// The first frame to a node whose voters are older.
+    /// The first frame to a node with older voters.
     voters: Option<Vec<u8>>,
 }
 
-/// The way to the driver, which learns that the mesh is at its end when the way is.
+/// The channel to the driver. Closing it tells the driver that the mesh has ended.
 #[derive(Debug)]
 struct Inbox(RefCell<Option<mpsc::Sender<Arrival>>>);
 
-/// Ends the mesh if the task panics that it belongs to.
+/// Ends the mesh if the task that holds it panics.
 struct Alarm(Rc<Inbox>);
 
 impl Drop for Alarm {
@@ -112,14 +112,14 @@ impl Drop for Alarm {
 #[derive(Debug)]
 struct State {
     peer_disks: BTreeMap<NodeId, PeerDisk>,
-    /// The disk with which each node was refused since the last connection with it.
+    /// The last disk with which each node was refused since it was last connected.
     refused_disks: BTreeMap<NodeId, DiskId>,
-    /// The nodes that have reported the loss of an earlier disk than this one.
+    /// The nodes that report the loss of an earlier disk, each with its present disk.
     lost: BTreeMap<NodeId, DiskId>,
     term: Option<Term>,
-    /// The highest term of its own, whether or not it can vouch for it, or number that its election goes by.
+    /// The highest term or number that this node has reached, whether or not it may report it.
     term_highest: Term,
-    /// The nodes that have named a term that is too high; it is logged once.
+    /// The nodes that have named a term that is too high; each is logged once.
     leapt: BTreeSet<NodeId>,
     accepted: Vec<Accepted>,
     hellos_heard: u64,
@@ -128,12 +128,12 @@ struct State {
     heard_at: BTreeMap<NodeId, Instant>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
     unidentified_refused: Option<PeerRefusal>,
-    /// The last log line about each, and its time.
+    /// The last log message for each peer and kind.
     logged: BTreeMap<(Option<NodeId>, RefusalKind), Logged>,
     random: Rng,
 }
 
-/// A connection that this node listens to.
+/// An accepted connection that has completed its handshake.
 #[derive(Debug)]
 struct Accepted {
     /// The number of its [`Caller`].
@@ -141,16 +141,16 @@ struct Accepted {
     identity: Identity,
     role: Role,
     disk: DiskId,
-    /// The record that stated its voters when they shook hands.
+    /// The record that stated the peer's voters at the handshake.
     voters_number: LeaderSequence,
     close: Rc<Notify>,
 }
 
-/// A connection's place among those that this node listens to.
+/// The registration of an accepted connection.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     pub(super) number: u64,
-    /// Signalled when the connection shall be closed from this side.
+    /// Notified when this side must close the connection.
     pub(super) close: Rc<Notify>,
 }
 
@@ -223,7 +223,7 @@ impl Shared {
         Rc::clone(&self.introduction.borrow())
     }
 
-    /// The ways to the peers. Not to be held while a task waits.
+    /// The outbound connections, by peer. Not to be borrowed across an `await`.
     pub(super) fn links(&self) -> Ref<'_, BTreeMap<NodeId, Rc<OutboundPeer>>> {
         self.links.borrow()
     }
@@ -232,16 +232,16 @@ impl Shared {
         self.links.borrow().get(&node).cloned()
     }
 
-    /// The frame as bytes.
+    /// Encodes a frame.
     pub(super) fn encode(&self, frame: &Frame) -> Result<Vec<u8>, TooLong> {
         encode(&self.election, frame)
     }
 
-    /// Runs a task until it ends or the mesh is closed. If it panics, the mesh is at its end: it is unknown what it would be without
-    /// that task, which may be the one that listens.
+    /// Runs a task until it ends or the mesh is closed. If it panics, the whole mesh ends, because it cannot work without any of its
+    /// tasks.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         let mut tasks = self.tasks.borrow_mut();
-        // Ended tasks are forgotten here, else they would pile up with every connection. The alarm has reported their ends.
+        // Removes ended tasks, which would accumulate with every connection. The alarm has reported panics.
         while tasks.try_join_next().is_some() {}
         let alarm = Alarm(Rc::clone(&self.inbox));
         tasks.spawn_local(async move {
@@ -254,14 +254,14 @@ impl Shared {
         self.tasks.take()
     }
 
-    /// Hands something to the driver, which may make the connection wait that it came from. It is lost if the
-    /// driver is gone; then the mesh is about to be closed.
+    /// Sends an arrival to the driver; waits while its queue is full. It is lost if the driver has ended; then the mesh
+    /// will be closed.
     pub(super) async fn deliver(&self, arrival: Arrival) {
         self.deliver_when(|| Some(arrival)).await;
     }
 
-    /// Waits until the driver has room, and determines the arrival only then: so the driver hears of actions there in the order in which
-    /// they are done, however many connections wait for it. Nothing is done if the driver is gone.
+    /// Waits until the driver has room, and only then calls `arrival`: so the driver receives events in the order in which they happen,
+    /// however many connections wait. If the driver has ended, does nothing.
     pub(super) async fn deliver_when(&self, arrival: impl FnOnce() -> Option<Arrival>) {
         let Some(inbox) = self.inbox.0.borrow().clone() else { return };
         let Ok(room) = inbox.reserve().await else { return };
@@ -274,8 +274,7 @@ impl Shared {
         count(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A message of this node is none that could be sent. Told the first time, the second, the fourth and so on: it is the same
-    /// one again and again.
+    /// Logs that a message was too long to be sent: the first, second, fourth time and so on, because the election repeats it.
     pub(super) fn say_oversized(&self, to: NodeId, error: TooLong) {
         let mut times = 0;
         self.count(|counters| {
@@ -291,7 +290,7 @@ impl Shared {
         self.state.borrow_mut().random.duration_up_to(max)
     }
 
-    /// Admits an unauthenticated connection to its handshake. If there are too many, another one is closed.
+    /// Registers an unauthenticated connection for its handshake. If there are too many, another one is closed.
     pub(super) fn enter(&self, tcp: &Rc<TcpStream>) -> PendingConnection {
         let (pending, full) = self.pending.enter(tcp, self.limits.pending_max);
         if full {
@@ -300,7 +299,7 @@ impl Shared {
         pending
     }
 
-    /// Judges whether the certificate of a dialling node carries the name that it gives itself.
+    /// Checks that the certificate of a dialling node names the node of its hello.
     pub(super) fn judge_name(&self, stream: &Stream, node: NodeId) -> Result<(), Refused> {
         let Stream::Tls(session) = stream else { return Ok(()) };
         let presented = session.presented();
@@ -309,7 +308,7 @@ impl Shared {
         let Err(error) = leaf.and_then(|leaf| mine.names.check(leaf, node)) else { return Ok(()) };
         let text = tls::failure::other_name(self.node, node, &error, &mine);
         let failure = TlsFailure { problem: TlsProblem::OtherName, by_peer: false, text };
-        // The name is made up; so it must not choose the peer with which the refusal is shown.
+        // The name is not proved, so the refusal is not shown with the peer of that name.
         Err(self.note_failure(None, &failure))
     }
 
@@ -319,7 +318,7 @@ impl Shared {
         verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node, theirs.role))
     }
 
-    /// Refuses a node that has dialled this node, and of which nothing more is known than that it speaks none of its versions.
+    /// Refuses a dialling node of which only the name and the versions are known, none of which this node speaks.
     pub(super) fn refuse_version(&self, node: NodeId, theirs: Versions) -> Refused {
         let refusal = self.introduction().me.of_other_version(node, theirs);
         self.refuse(&refusal, node, Role::Node)
@@ -331,8 +330,8 @@ impl Shared {
         judge(&self.introduction().me, Known { disks, peers: &peers })
     }
 
-    /// Sends the voters to a node that counts older ones, over a new connection to it. It may know none of the others any more, so that
-    /// it could not even ask.
+    /// Sends the voters over a new connection to a node that counts older ones. It may know none of the other voters any more, so it
+    /// could not even ask.
     pub(super) fn tell_voters(&self, link: &OutboundPeer, theirs: &Hello) {
         let introduction = self.introduction();
         if theirs.voters_number < introduction.me.voters_number
@@ -343,7 +342,8 @@ impl Shared {
         }
     }
 
-    /// Sends the first messages that a node must hear over a connection from this one, if there are any and such a connection.
+    /// Sends the first message after this node's hello, if it must send one: that it has lost its disk, or the term for a
+    /// readmitted node.
     pub(super) fn say_first_word(&self, link: &OutboundPeer) {
         let word = {
             let state = self.state.borrow();
@@ -354,12 +354,12 @@ impl Shared {
                 Some(_) => return,
             }
         };
-        // A readmitted node is told the voters with the term: it has to know all that it has to hear, and the newest list.
+        // A readmitted node also gets the voters, because it needs the term of each of them.
         if let (Frame::Readmitted(_), Some(voters)) = (&word, &self.introduction().voters) {
             link.send(voters, usize::MAX);
         }
         if let Ok(frame) = self.encode(&word) {
-            // It waits for room if need be. Where the connection breaks, the next one begins with it.
+            // Buffered without a limit. If the connection breaks, the next one begins with it again.
             link.send(&frame, usize::MAX);
         }
     }
@@ -387,7 +387,7 @@ impl Shared {
         state.refused_disks.get(&node).copied().or(waits)
     }
 
-    /// True if a node may name this term. If not, it is counted, and logged once.
+    /// True if the term is plausible. Otherwise counts it, and logs it once for each node.
     pub(super) fn is_within_reach(&self, from: NodeId, term: Term) -> bool {
         let mut state = self.state.borrow_mut();
         let mine = state.term_highest;
@@ -404,7 +404,7 @@ impl Shared {
         false
     }
 
-    /// Notes that a node has lost an earlier disk than the one that it has come with.
+    /// Records that a node has lost a disk before the presented one.
     pub(super) fn has_lost(&self, theirs: &Hello) {
         let node = theirs.identity.node;
         let mut state = self.state.borrow_mut();
@@ -414,22 +414,22 @@ impl Shared {
         }
     }
 
-    /// Judges a node that this node has dialled, expecting `expected` to answer.
+    /// Judges the node that has answered at the address of `expected`.
     pub(super) fn judge_answer(&self, expected: NodeId, theirs: &Hello) -> Result<(), Refused> {
         let verdict = self.with_known(|mine, known| judge_answer(mine, known, expected, theirs));
-        // It is shown with the peer whose address it is, where an operator looks for it.
+        // Shown with the peer that has this address, where an operator looks for it.
         verdict.map_err(|refusal| self.refuse(&refusal, expected, theirs.role))
     }
 
     fn refuse(&self, refusal: &Refusal, about: NodeId, role: Role) -> Refused {
         let refused = Refused::new(refusal.kind(), &refusal.to_string());
         self.note_refusal(Some(about), false, &refused);
-        // The guardian of an earlier process may still have that one's configuration.
+        // The guardian of an earlier process may still have that process's configuration.
         if role == Role::Node {
             self.note_mismatch(about, &refused);
         }
-        // A guardian may outlive the disk of its node. And a disk that was replaced is never readmitted; it must not hide
-        // one that can be.
+        // A guardian may outlive the disk of its node. A former disk is never readmitted, so it must not hide one that
+        // can be.
         if let (Role::Node, ConfigMismatch::Disk { presented, former, .. }) = (role, &refusal.reason) {
             let mut state = self.state.borrow_mut();
             let waits = state.refused_disks.entry(refusal.of).or_insert(*presented);
@@ -440,18 +440,18 @@ impl Shared {
         refused
     }
 
-    /// Notes that a peer, or its guardian, has refused this node. If the peer knows this node with another disk, that is evidence.
+    /// Records that a peer, or its guardian, has refused this node. If the reason is this node's disk, that is evidence.
     pub(super) async fn refused_by(&self, node: NodeId, role: Role, refused: &Refused) {
         self.note_refusal(Some(node), true, refused);
         self.note_mismatch(node, refused);
         let is_of_disk = matches!(refused.kind, RefusalKind::Disk | RefusalKind::DiskReplaced);
-        // Where no vote counts, none can be forgotten; and a guardian knows no disks.
+        // Where no vote counts, a lost disk has lost no votes; and a guardian knows no disks.
         if is_of_disk && role == Role::Node && self.introduction().me.kind.needs_majority() {
             self.deliver_disk_refused(node, refused.kind == RefusalKind::DiskReplaced).await;
         }
     }
 
-    /// Hands on the evidence about this node's disk in the hello of a dialling node, even if that is refused.
+    /// Reports the evidence about this node's disk in the hello of a dialling node, even if that node is refused.
     pub(super) async fn heed_known_disk(&self, theirs: &Hello) {
         if self.introduction().me.is_known_otherwise_by(theirs) {
             self.deliver_disk_refused(theirs.identity.node, false).await;
@@ -462,12 +462,12 @@ impl Shared {
         self.deliver(Arrival::Evidence(Evidence::DiskRefused { by, replaced })).await;
     }
 
-    /// The hello for this node, with the disk with which it is known.
+    /// The hello to a node, with the disk that is recorded for it.
     pub(super) fn hello_to(&self, node: NodeId) -> Vec<u8> {
         let introduction = self.introduction();
         let known_disk = self.state.borrow().peer_disks.get(&node).map(|known| (node, known.disk));
         let hello = Hello { known_disk, ..introduction.me.clone() };
-        // A hello that would be too long with it is sent without it.
+        // Without the disk if the hello would be too long with it.
         self.encode(&Frame::Hello(hello)).unwrap_or_else(|_| introduction.hello.clone())
     }
 
@@ -477,12 +477,12 @@ impl Shared {
         }
     }
 
-    /// The words for an error of TLS.
+    /// Explains a TLS error.
     pub(super) fn explain(&self, error: &rustls::Error, peer: &str, mine: &Credentials) -> TlsFailure {
         tls::explain(error, self.node, peer, mine)
     }
 
-    /// Notes the reason why there is no protected connection to a peer, or to a client that has not named its node.
+    /// Records why there is no TLS connection to a peer, or to a client that has not named its node.
     pub(super) fn note_failure(&self, node: Option<NodeId>, failure: &TlsFailure) -> Refused {
         let refused = Refused::new(RefusalKind::Tls(failure.problem), &failure.text);
         self.note_refusal(node, failure.by_peer, &refused);
@@ -501,8 +501,8 @@ impl Shared {
             Some(node) => state.refusals.insert(node, noted.clone()),
             None => state.unidentified_refused.replace(noted.clone()),
         };
-        // It is repeated at every attempt; once is enough for the log. And unauthenticated clients can make up any number of reasons, so
-        // there is a pause between any two lines about one kind.
+        // A refusal is repeated at every attempt, and logged once. Unauthenticated clients can cause any number of reasons, so there is
+        // a pause between two messages about one kind.
         let again = node.is_some() && before.is_none();
         let is_news = |last: &Logged| {
             last.is_outdated_by(&noted, &self.limits)
@@ -516,8 +516,8 @@ impl Shared {
         }
     }
 
-    /// Returns when the certificate that the other side presented has not been acceptable for longer than it may be:
-    /// it has expired, or its authority does not count any more.
+    /// Resolves when the other side's certificate has been unacceptable for longer than permitted: it has expired, or
+    /// its authority is no longer accepted.
     pub(super) async fn outlives_trust(&self, stream: &Stream, node: NodeId) {
         let (Stream::Tls(session), Some(tls)) = (stream, &self.tls) else {
             return std::future::pending().await;
@@ -543,7 +543,8 @@ impl Shared {
         }
     }
 
-    /// Notes that a handshake has succeeded, in either direction. The disk is to be delivered if it is new.
+    /// Records that a handshake has succeeded, in either direction. If the peer's disk is new, returns the arrival to
+    /// deliver.
     pub(super) fn agreed(&self, theirs: &Hello) -> Option<Arrival> {
         let node = theirs.identity.node;
         let mut state = self.state.borrow_mut();
@@ -551,7 +552,7 @@ impl Shared {
         if theirs.role != Role::Node {
             return None;
         }
-        // It came with another disk once and is back with its own: there is nothing to readmit any more.
+        // It once came with another disk and is back with its own: there is nothing to readmit any more.
         state.refused_disks.remove(&node);
         if state.peer_disks.contains_key(&node) {
             return None;
@@ -560,18 +561,18 @@ impl Shared {
         Some(Arrival::PeerDisk { node, disk: theirs.disk })
     }
 
-    /// The number of a [`Hello`] that was heard just now.
+    /// Returns the number of a [`Hello`] that was received just now.
     pub(super) fn number_hello(&self) -> u64 {
         let mut state = self.state.borrow_mut();
         state.hellos_heard += 1;
         state.hellos_heard
     }
 
-    /// Gives a connection whose handshake has succeeded its place, and closes the ones that it replaces.
+    /// Registers a connection whose handshake has succeeded, and closes the ones that it replaces.
     ///
-    /// None if an operator has removed this peer meanwhile, or if the node has sent a hello since over a connection that is admitted:
-    /// the last frame of a handshake can come after its process has died and the next one has connected, and must not make the dead one
-    /// the latest. A living process dials again.
+    /// Returns `None` if an operator has removed this peer meanwhile, or if a registered connection has a later hello of the node: the
+    /// last frame of a handshake can arrive after its process has ended and the next one has connected, and must not make the ended
+    /// process the latest one. A running process dials again.
     pub(super) fn admit(&self, caller: &Caller) -> Option<ConnectionSlot> {
         let Caller { hello: theirs, number, round_trip } = caller;
         self.judge(theirs).ok()?;
@@ -579,7 +580,7 @@ impl Shared {
         let rival =
             |other: &Accepted| other.identity.node == theirs.identity.node && other.role == theirs.role;
         let outdated = |other: &Accepted| rival(other) && other.number > *number;
-        // Guardians of two incarnations each report the death of their own.
+        // The guardians of two incarnations each report the death of their own.
         if theirs.role == Role::Node && state.accepted.iter().any(outdated) {
             return None;
         }
@@ -589,8 +590,8 @@ impl Shared {
         let rivals = state.accepted.iter().filter(|other| rival(other)).count();
         let mut excess = (rivals + 1).saturating_sub(CONNECTIONS_PER_PEER_MAX);
         state.accepted.retain(|other| {
-            // The same process has dialled again, so its earlier connection is broken, whether or not this side has noticed. Another
-            // incarnation of the node may still be alive, and keeps its connection.
+            // If the same process has dialled again, its earlier connection is broken, whether or not this side has noticed. Another
+            // incarnation of the node may still be running, and keeps its connection.
             let replaced = rival(other) && (other.identity == theirs.identity || excess > 0);
             if replaced {
                 excess = excess.saturating_sub(1);
@@ -607,7 +608,7 @@ impl Shared {
         Some(ConnectionSlot { number: *number, close })
     }
 
-    /// Gives up the place. If the node cannot be heard any more over any connection, that is evidence.
+    /// Removes the registration. If no connection from the node is left, that is evidence.
     pub(super) fn retire(&self, place: &ConnectionSlot, theirs: &Hello) -> Option<Arrival> {
         let node = theirs.identity.node;
         let mut state = self.state.borrow_mut();
@@ -622,7 +623,7 @@ impl Shared {
         state.peer_disks.entry(node).or_insert_with(|| PeerDisk::first(disk)).readmit(disk);
         state.refused_disks.remove(&node);
         state.refusals.remove(&node);
-        // They give up their places themselves, so that it is evidence if they were the last.
+        // Their tasks remove the registrations, so that the last one produces evidence.
         let outdated = |other: &&Accepted| other.identity.node == node && other.disk != disk;
         state.accepted.iter().filter(outdated).for_each(|other| other.close.notify_one());
         drop(state);
@@ -633,7 +634,7 @@ impl Shared {
         }
     }
 
-    /// Switches to other voters and other links. Returns the former links.
+    /// Replaces the voters and the outbound connections. Returns the former connections.
     pub(super) fn replace(
         &self,
         introduction: Introduction,
@@ -651,7 +652,7 @@ impl Shared {
             state.refused_disks.remove(node);
             state.lost.remove(node);
         }
-        // They would not be let in any more. They give up their places themselves, so that it is evidence that they are gone.
+        // These nodes would be refused now. Their tasks remove the registrations, which produces evidence that they are gone.
         let gone = |other: &&Accepted| {
             let node = other.identity.node;
             !links.contains_key(&node) && !voters.contains(node) && other.voters_number <= number
@@ -669,7 +670,7 @@ impl Shared {
         Arc::clone(&self.counters)
     }
 
-    /// Notes that this node sends something.
+    /// Records that the node has sent a frame.
     pub(super) fn has_heard(&self, node: NodeId) {
         self.state.borrow_mut().heard_at.insert(node, clock::now());
     }
@@ -717,7 +718,7 @@ mod tests {
         let (voters, expired) = (RefusalKind::Voters, RefusalKind::Tls(TlsProblem::Expired));
         assert!(outdated(voters, "later", pause) && !outdated(voters, "at noon", again));
         assert!(!outdated(voters, "later", pause.minus(Duration::from_millis(1))));
-        // The text differs each time; but an hour later it may be another client, too.
+        // The text differs each time; an hour later, though, it may be another client.
         assert!(!outdated(expired, "later", pause) && outdated(expired, "later", again));
     }
 }

@@ -1,4 +1,4 @@
-//! One connection: bytes in and out, and the frames that they are.
+//! The bytes and frames of one connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use super::Limits;
 use super::session::Session;
 use super::tls;
 
-/// The bytes that are read at a time. The messages of an election have less than a hundred bytes.
+/// The bytes per read. The messages of an election have less than a hundred bytes.
 const READ_LENGTH: usize = 4096;
 
-/// The same where metadata is kept: many records go into one message.
+/// The bytes per read with metadata: one message has many records.
 const METADATA_READ_LENGTH: usize = 64 * 1024;
 
-/// The bytes that are discarded from a connection that is hung up on: more than it can have sent before it was refused.
+/// The most bytes that are discarded after a refusal: more than the other side can have sent before it was refused.
 const DISCARD_MAX: usize = crate::connections::FRAME_LENGTH_MAX;
 
-/// The transport of bytes. The rest of the mesh knows only the methods, which never wait unless they are `async`.
+/// The byte stream of a connection. Only the `async` methods wait.
 #[derive(Debug)]
 pub(super) enum Stream {
     /// Bytes as they are, in cleartext.
@@ -31,7 +31,7 @@ pub(super) enum Stream {
     Tls(Box<Session>),
 }
 
-/// The reason why nothing more comes from a connection.
+/// The reason why nothing more can be read from a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("the other side closed the connection")]
@@ -40,14 +40,14 @@ pub(super) enum ReadError {
     Io(#[from] io::Error),
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    /// The frame is lost, and the next one can be read.
+    /// One frame is invalid; the next one can be read.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
 
 impl Stream {
-    /// Writes as much as the kernel takes at once. TLS takes less than a record beyond that, which
-    /// [`flush`](Self::flush) sends.
+    /// Writes as much as the kernel takes at once. With TLS, up to one record may remain, which [`flush`](Self::flush)
+    /// sends.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.try_write(bytes),
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// Hands the remaining bytes to the kernel; returns true if it has taken all.
+    /// Passes the remaining bytes to the kernel; returns true if it has taken all.
     pub(super) fn flush(&self) -> io::Result<bool> {
         match self {
             Self::Clear(_) => Ok(true),
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Returns when writing is worth a try.
+    /// Resolves when a write may succeed.
     pub(super) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Clear(stream) => stream.writable().await,
@@ -87,7 +87,7 @@ impl Stream {
         }
     }
 
-    /// Returns when reading is worth a try.
+    /// Resolves when a read may succeed.
     pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Clear(stream) => stream.readable().await,
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.writable().await?;
@@ -113,8 +113,9 @@ impl Stream {
     }
 }
 
-/// Announces the end, and waits until the other side has heard it and hangs up. If a connection is closed while unread
-/// bytes have come, the kernel may discard the last bytes sent; a client that goes on sending has that coming.
+/// Closes this side's direction, and waits until the other side has read the last bytes and closes the connection. If a
+/// connection is closed while received bytes are unread, the kernel may discard the last bytes sent. A client that
+/// keeps sending may lose them.
 pub(super) async fn hang_up(tcp: &TcpStream) {
     if rustix::net::shutdown(tcp, rustix::net::Shutdown::Write).is_err() {
         return;
@@ -130,22 +131,23 @@ pub(super) async fn hang_up(tcp: &TcpStream) {
     }
 }
 
-/// To be awaited in each loop that reads. While bytes are there, [`TcpStream::readable`] does not wait, and does not
-/// count as work either; so a sender that is faster than the reader would keep the thread, and all timers, to itself.
+/// Must be awaited in each loop that reads. While bytes are available, [`TcpStream::readable`] neither waits nor counts
+/// as work for the scheduler; so a sender that is faster than the reader would block the thread and all its timers.
 pub(super) async fn take_turns() {
     tokio::task::consume_budget().await;
 }
 
-/// Prepares a connection that was just made.
+/// Configures a new connection.
 pub(super) fn prepare(tcp: TcpStream, limits: &Limits) -> io::Result<Rc<TcpStream>> {
-    // Heartbeats are small, and must not wait for an acknowledgement of the one before.
+    // Heartbeats are small, and must not wait for the acknowledgement of the one before.
     tcp.set_nodelay(true)?;
     watch_for_stalls(&tcp, limits)?;
     Ok(Rc::new(tcp))
 }
 
 impl ReadError {
-    /// The objection of TLS to the other side, or of the other side to this one, if that is the error.
+    /// The TLS failure, if that is the error: this side's refusal of the other, or the other side's refusal of this
+    /// one.
     pub(super) fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Io(error) => tls::reason(error),
@@ -154,12 +156,12 @@ impl ReadError {
     }
 }
 
-/// Lets the kernel end a connection whose other side has vanished without a word, whether or not anything is
-/// sent over it. A paused process has not vanished: its kernel still answers.
+/// Lets the kernel end a connection whose other side has vanished without closing it, whether or not anything is sent.
+/// A paused process has not vanished: its kernel still answers.
 pub(crate) fn watch_for_stalls(socket: impl std::os::fd::AsFd, limits: &Limits) -> io::Result<()> {
     use rustix::net::sockopt;
     let (idle, patience) = (Duration::from(limits.keep_alive), Duration::from(limits.stall_timeout));
-    // The kernel counts in whole seconds here, and takes no zero.
+    // The kernel counts in whole seconds here, and does not accept zero.
     let idle = Duration::new(idle.as_secs().max(1), 0);
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_keepidle(&socket, idle)?;
@@ -172,13 +174,13 @@ pub(crate) fn watch_for_stalls(socket: impl std::os::fd::AsFd, limits: &Limits) 
     Ok(())
 }
 
-/// The side of a connection that listens.
+/// The receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct Connection<S> {
-    /// The stream that it reads from.
+    /// The stream from which it reads.
     pub(super) stream: S,
     deframer: Deframer,
-    /// The bytes read last; kept so that not every read makes and clears a new buffer.
+    /// The read buffer, kept so that not every read allocates and clears a new one.
     buffer: Vec<u8>,
 }
 
@@ -193,7 +195,7 @@ impl<S: AsRef<Stream>> Connection<S> {
         self.buffer.resize(METADATA_READ_LENGTH, 0);
     }
 
-    /// The next frame, and the election that it names. Nothing is lost if the future is dropped.
+    /// The next frame, and the election that it names. Cancel safe.
     pub(super) async fn read(&mut self) -> Result<(String, Frame), ReadError> {
         loop {
             take_turns().await;
@@ -212,7 +214,7 @@ impl<S: AsRef<Stream>> Connection<S> {
     }
 }
 
-/// Resolves a `host:port`. An address is taken as it is; only a name needs to be looked up, which takes a thread.
+/// Resolves a `host:port`. An IP address is used as it is; only a name must be looked up, on another thread.
 pub(super) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = address.parse() {
         return Ok(vec![address]);

@@ -1,9 +1,9 @@
-//! Transport security: mutual TLS 1.3, with the certificates of files that may be replaced at any time.
+//! Transport security: mutual TLS 1.3, with certificates from files that may be replaced at any time.
 //!
-//! A certificate speaks for the node whose [name](certificate_names) is one of its DNS names (`subjectAltName`). Both sides must
-//! present one, and only the authorities of the file `ca` count; those of the system do not. Every handshake uses the files as
-//! they are at that moment. A replacement that cannot be used is reported, and the files before it stay in use. Nothing is
-//! resumed from an earlier session, so that every handshake verifies anew.
+//! A certificate identifies the node whose [name](certificate_names) is one of its DNS names (`subjectAltName`). Both sides must
+//! present one. Only the authorities of the file `ca` are accepted, and not those of the system. Every handshake uses the files
+//! as they are at that moment. If a replacement cannot be used, that is reported, and the files before it stay in use. Sessions
+//! are never resumed, so that every handshake verifies anew.
 
 pub(crate) mod certificate_names;
 pub(crate) mod failure;
@@ -30,14 +30,14 @@ use replaceable::{OfFiles, Replaceable, Words};
 pub use server::{ServerFiles, ServerTls};
 
 impl CertificateStatus {
-    /// [`valid_until`](Self::valid_until) as people write it, such as `2026-11-21T16:00:00Z`.
+    /// [`valid_until`](Self::valid_until) as text, such as `2026-11-21T16:00:00Z`.
     #[must_use]
     pub fn valid_until_utc(&self) -> String {
         failure::utc(self.valid_until)
     }
 }
 
-/// The certificates of one node, as its files have them.
+/// The certificates of one node, kept up to date with its files.
 pub(crate) struct Tls {
     me: NodeId,
     cluster: String,
@@ -46,19 +46,19 @@ pub(crate) struct Tls {
     certificates: Replaceable<Credentials>,
 }
 
-/// The log's words for the certificates by which nodes know each other.
+/// The words of log messages about certificates between nodes.
 const AMONG_NODES: Words = Words { certificate: "the certificate", others: "peers" };
 
-/// The sides of a handshake that a process takes. A guardian only dials, and is small.
+/// The sides of a handshake that a process needs. A guardian only dials, to stay small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sides {
     Both,
     Dialler,
 }
 
-/// The credentials of handshakes.
+/// The credentials for handshakes, as of one reading of the files.
 pub(crate) struct Credentials {
-    /// Counts the replacements.
+    /// The number of the replacement.
     pub(crate) serial: u64,
     pub(crate) files: TlsFiles,
     pub(crate) dialler: Arc<rustls::ClientConfig>,
@@ -83,7 +83,7 @@ pub(crate) enum Presenter {
 }
 
 impl Security {
-    /// Checks that certificates can carry these names, and tell them apart.
+    /// Checks that certificates can contain these names, and distinguish them.
     ///
     /// # Errors
     /// [`TlsError::NodeName`] or [`TlsError::NamesAlike`]
@@ -98,7 +98,7 @@ impl Security {
         }
     }
 
-    /// Reads the files, if there are any.
+    /// Reads the files, if TLS is configured.
     ///
     /// # Errors
     /// [`TlsError`]
@@ -131,7 +131,7 @@ impl Tls {
         Ok(Self { me, cluster: cluster.to_owned(), files: files.clone(), sides, certificates })
     }
 
-    /// The credentials for a handshake now. Looks at the files, and reads them if they have changed.
+    /// The credentials for a handshake now. Checks the files, and reads them if they have changed.
     pub(crate) fn current(&self) -> Arc<Credentials> {
         self.current_at(wall_time())
     }
@@ -153,7 +153,7 @@ impl CertificateReport for Tls {
 }
 
 impl Credentials {
-    /// Checks that a certificate is accepted at this time for this node.
+    /// Checks that a certificate is accepted for this node at this time.
     pub(crate) fn judge(
         &self,
         presenter: Presenter,
@@ -176,22 +176,22 @@ impl Credentials {
     }
 }
 
-/// The defect that TLS has found, if that is the error.
+/// The rustls error behind an I/O error, if there is one.
 pub(crate) fn reason(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
-/// The same as an error of a connection; [`reason`] finds it again.
+/// Wraps a rustls error as an I/O error; [`reason`] finds it again.
 pub(crate) fn broken(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The time by the wall clock, which is what certificates are valid by.
+/// The wall clock's time, by which certificates are valid.
 pub(crate) fn wall_time() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_millis(clock::wall_millis()))
 }
 
-/// The node's name as certificates have it.
+/// The node's name as a DNS name.
 pub(crate) fn dns_name(node: NodeId) -> Option<ServerName<'static>> {
     DnsName::try_from(node.as_str()).ok().map(|name| ServerName::DnsName(name.to_owned()))
 }
@@ -200,7 +200,7 @@ fn check_names(me: NodeId, peers: impl IntoIterator<Item = NodeId>) -> Result<()
     let mut nodes: Vec<NodeId> = peers.into_iter().chain([me]).collect();
     nodes.sort_by_key(|node| node.as_str().to_ascii_lowercase());
     nodes.dedup();
-    // The final dot that a DNS name may have is no part of it: certificates would not tell `a.` from `a`.
+    // A DNS name may end with a dot, which is no part of it: certificates do not distinguish `a.` from `a`.
     let cannot = |node: &NodeId| dns_name(*node).is_none() || node.as_str().ends_with('.');
     if let Some(&node) = nodes.iter().find(|node| cannot(node)) {
         return Err(TlsError::NodeName { node });
@@ -211,7 +211,7 @@ fn check_names(me: NodeId, peers: impl IntoIterator<Item = NodeId>) -> Result<()
     }
 }
 
-// Neither shows its content: there is a private key in it.
+// Neither shows its content, which contains a private key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tls({} of {})", self.files.certificate.display(), self.me)

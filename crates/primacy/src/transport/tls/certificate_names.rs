@@ -1,8 +1,8 @@
-//! The names by which a certificate speaks for a node: the node's own name, which is good in every cluster of the authority, or the name of
-//! the node in its cluster, `NODE.primacy.CLUSTER`, which is good in no other.
+//! The names by which a certificate identifies a node: the node's own name, which is accepted in every cluster of the authority, or the
+//! name of the node in its cluster, `NODE.primacy.CLUSTER`, which is accepted in no other.
 //!
-//! A node accepts of others the kinds of names that its own certificate carries. So a cluster whose certificates name it accepts no others,
-//! and certificates with both names lead from one kind to the other.
+//! A node accepts from others the kinds of names that its own certificate has. So a cluster whose certificates name it accepts no plain
+//! ones, and certificates with both names allow a migration from one kind to the other.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::failure;
 
-/// The label between the node's name and the cluster's. Neither may have it: `a` in `b` would else be taken for another node elsewhere.
+/// The label between the node's name and the cluster's. Neither name may contain it; otherwise one name could stand for two nodes.
 const BETWEEN: &str = "primacy";
 
 /// The kinds of names that are accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateNames {
-    /// The name of the cluster, where certificates that name it are accepted.
+    /// The name of the cluster, if certificates that name it are accepted.
     cluster: Option<Arc<str>>,
-    /// True if those are accepted that do not.
+    /// True if certificates with the plain name are accepted.
     is_plain_accepted: bool,
 }
 
 impl CertificateNames {
-    /// The kinds of names that the certificate of this node itself carries.
+    /// Reads the kinds of names from this node's own certificate.
     ///
     /// # Errors
-    /// The library's error for the plain name, if it carries neither.
+    /// The library's error for the plain name, if the certificate has neither.
     pub(super) fn of(leaf: &CertificateDer<'_>, me: NodeId, cluster: &str) -> Result<Self, Error> {
         let named = in_cluster(me.as_str(), cluster).filter(|name| carries(leaf, name).is_ok());
         let cluster = named.map(|_| cluster.into());
@@ -41,21 +41,21 @@ impl CertificateNames {
         }
     }
 
-    /// The names of which a certificate must carry one to speak for this node.
+    /// The names of which a certificate must have one to identify this node.
     fn accepted(&self, node: &str) -> impl Iterator<Item = ServerName<'static>> + use<> {
         let named = self.cluster.as_ref().and_then(|cluster| in_cluster(node, cluster));
         let plain = if self.is_plain_accepted { dns(node) } else { None };
         named.into_iter().chain(plain)
     }
 
-    /// The name of the cluster, if certificates do not tell it from that of another one: they know no capitals, and no dot at the end.
+    /// The cluster's name, if certificates cannot distinguish it from another one: DNS names ignore case and a final dot.
     pub(super) fn ambiguous_cluster(&self) -> Option<&str> {
         let is_ambiguous =
             |cluster: &str| cluster.ends_with('.') || cluster.bytes().any(|byte| byte.is_ascii_uppercase());
         self.cluster.as_deref().filter(|cluster| is_ambiguous(cluster))
     }
 
-    /// The name to write into the certificate of a node.
+    /// The name that the certificate of a node should have.
     pub(super) fn wanted(&self, node: &str) -> String {
         match &self.cluster {
             Some(cluster) if !self.is_plain_accepted => format!("DNS:{node}.{BETWEEN}.{cluster}"),
@@ -63,7 +63,7 @@ impl CertificateNames {
         }
     }
 
-    /// Checks that a certificate speaks for this node.
+    /// Checks that a certificate identifies this node.
     ///
     /// # Errors
     /// The library's error for the last name that was tried.
@@ -72,7 +72,7 @@ impl CertificateNames {
         first_good(self.accepted(node.as_str()), |name| carries(leaf, name))
     }
 
-    /// Checks that a certificate names no cluster that is called like this one but for capitals, of which DNS names know nothing.
+    /// Checks that a certificate does not name a cluster that differs from this one only in case, which DNS names ignore.
     fn check_capitals(&self, leaf: &CertificateDer<'_>) -> Result<(), Error> {
         let Some(cluster) = self.cluster.as_deref() else { return Ok(()) };
         let end = format!(".{BETWEEN}.{cluster}");
@@ -88,7 +88,7 @@ impl CertificateNames {
     }
 }
 
-/// The first result other than that the certificate does not carry the name; that error if there is none.
+/// The first result that is not a name error; the last name error if there is none.
 fn first_good<T>(
     names: impl Iterator<Item = ServerName<'static>>,
     mut verify: impl FnMut(&ServerName<'static>) -> Result<T, Error>,
@@ -113,7 +113,8 @@ fn carries(leaf: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error
 
 /// The names in a certificate, as the library writes them.
 fn presented(leaf: &CertificateDer<'_>) -> Result<Vec<String>, Error> {
-    // It tells them when it is asked for another one. This one is no node's where clusters are named.
+    // The library's error for an absent name lists the names. No node has the name `primacy` if certificates name
+    // clusters.
     let absent = dns(BETWEEN).ok_or(Error::UnsupportedNameType)?;
     match carries(leaf, &absent) {
         Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })) => {
@@ -128,14 +129,14 @@ fn dns(name: &str) -> Option<ServerName<'static>> {
     DnsName::try_from(name).ok().map(|name| ServerName::DnsName(name.to_owned()))
 }
 
-/// The name of a node in its cluster, where a certificate can contain it.
+/// The name of a node in its cluster, if a certificate can contain it.
 fn in_cluster(node: &str, cluster: &str) -> Option<ServerName<'static>> {
     let has_label = |name: &str| name.split('.').any(|label| label.eq_ignore_ascii_case(BETWEEN));
     let is_plain = !has_label(node) && !has_label(cluster);
     dns(&format!("{node}.{BETWEEN}.{cluster}")).filter(|_| is_plain)
 }
 
-/// The library's verifier of the answering side, where the dialled name represents all names that are accepted of that node.
+/// The library's verifier for the answering side; the dialled name represents all names that are accepted for that node.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     pub(super) inner: Arc<WebPkiServerVerifier>,

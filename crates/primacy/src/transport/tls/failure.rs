@@ -1,4 +1,4 @@
-//! The texts for a failed handshake of TLS: the defect, its side, and what to do.
+//! Texts for failed TLS handshakes: the defect, the side that has it, and what to do.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -17,12 +17,12 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFailure {
     pub(crate) problem: TlsProblem,
-    /// True if the other side refused, and not this one.
+    /// True if the other side has refused, and not this one.
     pub(crate) by_peer: bool,
     pub(crate) text: String,
 }
 
-/// Explains what TLS reports. `peer` is the other side, as far as it is known: a name, or where it comes from.
+/// Explains a TLS error. `peer` describes the other side, as far as it is known: a name, or an address.
 pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials) -> TlsFailure {
     let (problem, by_peer, text) = match error {
         Error::AlertReceived(alert) => {
@@ -45,7 +45,7 @@ pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials)
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             (TlsProblem::Cleartext, false, cleartext(me, peer))
         }
-        // No node sends the rest, and an operator can do nothing about it but find its sender.
+        // No node sends these, and an operator can only find the sender.
         other => {
             (TlsProblem::Garbled, false, format!("{me} refuses {peer}: what it says is not TLS: {other}"))
         }
@@ -69,7 +69,7 @@ pub(crate) fn not_cleartext(me: NodeId, peer: &str) -> String {
     )
 }
 
-/// The certificate is good, and is not that of the node that its owner claims to be.
+/// The certificate is valid, but is not that of the node that the other side claims to be.
 pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error, mine: &Credentials) -> String {
     let presented = match error {
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
@@ -83,14 +83,14 @@ pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error, mine: &Cred
     )
 }
 
-/// The defect that this side finds in a certificate.
+/// Classifies the defect that this side finds in a certificate.
 pub(super) fn problem_of(error: &CertificateError) -> TlsProblem {
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsProblem::Expired,
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             TlsProblem::NotYetValid
         }
-        // Another authority may have the same name; then only the signature tells.
+        // Two authorities may have the same name; then only the signature tells them apart.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsProblem::UnknownIssuer,
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             TlsProblem::OtherName
@@ -98,7 +98,7 @@ pub(super) fn problem_of(error: &CertificateError) -> TlsProblem {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             TlsProblem::Purpose
         }
-        // Encoding, signatures and extensions; the list is open, and grows with the library.
+        // Encoding, signatures and extensions; the list is open, and grows with rustls.
         _ => TlsProblem::BadCertificate,
     }
 }
@@ -129,12 +129,12 @@ fn faulty(error: &CertificateError, me: NodeId, peer: &str, mine: &Credentials) 
             "its certificate may not be used for this ({error}); issue it with extendedKeyUsage = serverAuth, \
              clientAuth"
         ),
-        // The rest has no values to name beyond the library's text.
+        // The other errors have no values beyond the library's text.
         other => format!("its certificate cannot be used ({other}); replace it"),
     }
 }
 
-/// The defect that the other side finds in this one, of which an alert gives one word.
+/// Explains an alert: the defect that the other side finds in this one, of which it says only a word.
 fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) -> (TlsProblem, String) {
     let certificate = mine.files.certificate.display();
     match alert {
@@ -183,12 +183,12 @@ fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) ->
         AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => {
             (TlsProblem::Incompatible, format!("they have no TLS 1.3 in common ({alert:?})"))
         }
-        // The list is open; the rest has nothing to do with certificates.
+        // The list is open; the other alerts have nothing to do with certificates.
         other => (TlsProblem::Garbled, format!("it could not go on with what {me} said ({other:?})")),
     }
 }
 
-/// The names in a certificate, as they are shown. The library writes them as `DnsName("a")`.
+/// The names in a certificate as text. rustls formats them as `DnsName("a")`.
 pub(super) fn names(presented: &[String]) -> String {
     if presented.is_empty() {
         return "nobody (it has no subjectAltName)".to_owned();
@@ -196,13 +196,13 @@ pub(super) fn names(presented: &[String]) -> String {
     presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ")
 }
 
-/// A name as it is written in a certificate, without the library's marks around it.
+/// A name as in the certificate, without the `DnsName("…")` around it.
 pub(super) fn bare(presented: &str) -> &str {
     let inside = presented.split_once("(\"").and_then(|(_, rest)| rest.strip_suffix("\")"));
     inside.unwrap_or(presented)
 }
 
-/// Seconds since 1970 as people write it: `2026-11-21T14:35:59Z`.
+/// Formats seconds since 1970: `2026-11-21T14:35:59Z`.
 pub(super) fn utc(seconds: u64) -> String {
     let (days, of_day) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
     // Years are counted from March here, so that the leap day is the last one; 719,468 days lie between the first of

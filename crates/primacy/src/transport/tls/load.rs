@@ -1,4 +1,4 @@
-//! Loading the credentials of a handshake from three files.
+//! Loads the credentials for handshakes from three files.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -27,22 +27,22 @@ use super::failure::{self, utc};
 use super::{Credentials, OfFiles, Presenter, Sides, TlsError, TlsFiles};
 use crate::handshake::TlsProblem;
 
-/// Longer than any chain or list of authorities. A path that leads to something endless must not fill the memory.
+/// Longer than any chain or list of authorities. A path to an endless file must not fill the memory.
 const FILE_LENGTH_MAX: u64 = 1024 * 1024;
 
-/// The bits by which others than the owner can read the key, or others than the owner can change it. A group may
-/// read it, which is how one key is shared by several services.
+/// The permission bits by which users other than the owner and the group can read the key, or users other than the
+/// owner can change it. A group may read it, so that several services can share one key.
 const MODE_EXPOSED: u32 = 0o027;
 
-/// The bits by which others than the owner can add authorities. A certificate may be anybody's: without a key that fits, and
-/// an authority that counts, another one is of no use.
+/// The permission bits by which other users can add authorities. Certificates need no such check: one without its key and an
+/// accepted authority is of no use.
 const MODE_WRITABLE: u32 = 0o022;
 
 pub(super) const CERTIFICATE: &str = "certificate";
 const KEY: &str = "key";
 pub(super) const AUTHORITIES: &str = "certificate of an authority";
 
-/// Reads the files, and makes sure that they belong together and to this node.
+/// Reads the files, and checks that they belong together and to this node.
 pub(super) fn load(
     files: &TlsFiles,
     me: NodeId,
@@ -75,8 +75,8 @@ pub(super) fn load(
         .map_err(unusable)?;
     let judge_of_acceptors = Arc::new(Verifier { inner, names: names.clone() });
     let judge_of_diallers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-        // Unauthenticated clients need not know the authorities that this node trusts; its peers have one certificate, and
-        // no choice.
+        // Unauthenticated clients need not know the accepted authorities; peers have only one certificate, so they need no
+        // hint.
         .clear_root_hint_subjects()
         .build()
         .map_err(unusable)?;
@@ -107,8 +107,7 @@ pub(super) fn load(
 }
 
 impl Credentials {
-    /// The time in which this node's own certificate is valid, by the verifier's results at the beginning and at the end of
-    /// time.
+    /// The validity of this node's own certificate, from the verifier's errors at the beginning and at the end of time.
     fn validity(&self) -> (u64, u64) {
         let asked =
             |at| self.judge(Presenter::Acceptor, &self.chain, self.me, UnixTime::since_unix_epoch(at));
@@ -133,7 +132,7 @@ impl OfFiles for Credentials {
         self.valid
     }
 
-    /// Doubts the certificate in either direction.
+    /// Checks the certificate for both sides of a connection.
     fn doubt(&self, now: UnixTime) -> Option<String> {
         let judged = self
             .judge(Presenter::Acceptor, &self.chain, self.me, now)
@@ -196,16 +195,16 @@ fn dialler(
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
     let builder = builder.with_protocol_versions(&[&TLS13])?;
-    // It is the library's own, which is given the names by which the node may be known.
+    // The library's own verifier, given the accepted names of the node.
     let mut config =
         builder.dangerous().with_custom_certificate_verifier(judge).with_client_auth_cert(chain, key)?;
     config.resumption = Resumption::disabled();
-    // The name of the dialled node would be sent in the clear.
+    // SNI would send the name of the dialled node in cleartext.
     config.enable_sni = false;
     Ok(config)
 }
 
-/// The error of a certificate and a key that the library cannot use.
+/// The error of a certificate and a key that rustls refuses.
 pub(super) fn unfit(certificate: &Path, key: &Path, error: Error) -> TlsError {
     match error {
         Error::InconsistentKeys(_) => {
@@ -217,7 +216,7 @@ pub(super) fn unfit(certificate: &Path, key: &Path, error: Error) -> TlsError {
     }
 }
 
-/// The certificate in this file, and its chain up to its authority.
+/// The certificate in this file, with its chain.
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     certificates(CERTIFICATE, path, &read(CERTIFICATE, path)?.0)
 }
@@ -262,7 +261,7 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| content(KEY, path, error))
 }
 
-/// The owner of a file can change it with any mode. Root could change any.
+/// Checks the owner of a file, who can change it whatever its mode. Root can change any file.
 pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) -> Result<(), TlsError> {
     match owner == me || owner == 0 {
         true => Ok(()),
@@ -270,10 +269,10 @@ pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) 
     }
 }
 
-/// Reads the file's content, and the metadata of that very file, even if another one is at its path by now.
+/// Reads a file's content, and the metadata of the same open file, even if the path leads to another one by now.
 fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, Metadata), TlsError> {
     let failed = |error: std::io::Error| unread(what, path, &error);
-    // A pipe would make this wait for its writer.
+    // Otherwise opening a pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file = File::from(open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?);
     let metadata = file.metadata().map_err(failed)?;
@@ -292,7 +291,7 @@ fn unread(what: &'static str, path: &Path, error: &std::io::Error) -> TlsError {
     TlsError::Read { what, path: path.to_owned(), why: error.to_string() }
 }
 
-/// The error of a file with other content than expected.
+/// The error of a file with unexpected content.
 pub(super) fn content(what: &'static str, path: &Path, why: impl ToString) -> TlsError {
     TlsError::Content { what, path: path.to_owned(), why: why.to_string() }
 }

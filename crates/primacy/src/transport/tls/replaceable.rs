@@ -1,4 +1,4 @@
-//! Values made of files that may be replaced at any time; they are made anew when the files have changed, or could not be read before.
+//! Values that are loaded from files, and loaded again when the files have changed or could not be used before.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,29 +8,28 @@ use rustls::pki_types::UnixTime;
 
 use super::{CertificateStatus, TlsError, failure, wall_time};
 
-/// The seconds after which files are read again that could not be used. That may not have been their fault: there may have been too many
-/// open files.
+/// The seconds after which unusable files are read again. The cause may have been elsewhere, such as too many open files.
 const READ_AGAIN_AFTER: u64 = 10;
 
-/// A value made of files, one of which is a certificate.
+/// A value that is loaded from files, one of which is a certificate.
 pub(super) trait OfFiles {
     /// The beginning and the end of the certificate's validity: seconds since 1970.
     fn valid(&self) -> (u64, u64);
 
-    /// The reason why others will hardly accept it at this time.
+    /// The reason why other nodes would refuse it at this time, if they would.
     fn doubt(&self, now: UnixTime) -> Option<String>;
 }
 
-/// The log's words for the value.
+/// The words of log messages about the value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
-    /// The certificate.
+    /// The name of the certificate.
     pub(super) certificate: &'static str,
-    /// The other side, to which it is shown.
+    /// The other side, to which the certificate is presented.
     pub(super) others: &'static str,
 }
 
-/// A value made of files, as they were when they were last looked at.
+/// A value as of the last reading of its files.
 pub(super) struct Replaceable<T> {
     words: Words,
     paths: Vec<PathBuf>,
@@ -39,19 +38,19 @@ pub(super) struct Replaceable<T> {
 
 struct State<T> {
     current: Arc<T>,
-    /// The metadata of the files when they were last read, whether or not they could be used.
+    /// The metadata of the files when they were last read, successfully or not.
     seen: Vec<Option<Stamp>>,
-    /// The time at which refused files are to be read again though they have not changed, in seconds since 1970: unusable ones soon, a
-    /// certificate that was too new when its time begins, and others not at all.
+    /// The time at which refused files are read again without a change, in seconds since 1970: unusable files soon, a certificate that
+    /// was not valid yet when its validity begins, and others never.
     again_at: Option<u64>,
     replaced: u64,
     replacements_refused: u64,
-    /// The reason why the files as they are now are not in use.
+    /// The reason why the present files are not in use.
     refused: Option<String>,
 }
 
 impl<T: OfFiles> Replaceable<T> {
-    /// Makes it of the files for the first time. Even of a certificate that others will refuse: it can be replaced.
+    /// Loads the value for the first time, even if other nodes will refuse its certificate: that can be replaced.
     ///
     /// # Errors
     /// The error of `load`.
@@ -70,19 +69,19 @@ impl<T: OfFiles> Replaceable<T> {
         Ok(Self { words, paths, state: Mutex::new(state) })
     }
 
-    /// Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
+    /// A poisoned lock is harmless: every change is complete before it is assigned.
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The present value. Looks at the files, and has them read if they have changed or it is time to try again; `load` is given the
-    /// number of the replacement.
+    /// The present value. Checks the files, and loads them if they have changed or a retry is due; `load` gets the number of the
+    /// replacement.
     pub(super) fn current(&self, now: UnixTime, load: impl FnOnce(u64) -> Result<T, TlsError>) -> Arc<T> {
         let mut state = self.state();
         let seen = stamps(&self.paths);
         let changed = seen != state.seen;
         if changed || state.again_at.is_some_and(|at| at <= now.as_secs()) {
-            // Later changes of the files are seen by the next call.
+            // The next call sees later changes of the files.
             (state.seen, state.again_at) = (seen, None);
             let loaded = load(state.replaced + 1).map_err(|error| error.to_string());
             state.replace(loaded, now, self.words, changed);
@@ -90,7 +89,7 @@ impl<T: OfFiles> Replaceable<T> {
         Arc::clone(&state.current)
     }
 
-    /// The state when the files were last looked at.
+    /// The state as of the last check of the files.
     pub(super) fn status(&self, now: UnixTime) -> CertificateStatus {
         let state = self.state();
         CertificateStatus {
@@ -105,7 +104,7 @@ impl<T: OfFiles> Replaceable<T> {
 impl<T: OfFiles> State<T> {
     fn replace(&mut self, loaded: Result<T, String>, now: UnixTime, words: Words, changed: bool) {
         let refused = match loaded.map(|made| (made.doubt(now), made)) {
-            // A value that others will refuse is no better than the present one, unless that is refused as well.
+            // A value that other nodes will refuse does not replace one that they accept.
             Ok((Some(doubt), made)) if self.current.doubt(now).is_none() => {
                 self.again_at = Some(made.valid().0).filter(|&from| from > now.as_secs());
                 doubt

@@ -1,5 +1,5 @@
-//! TLS of a server whose clients are no nodes. Its certificate carries any names by which those clients reach it, and may be issued
-//! by any authority; else its files are treated like those between nodes.
+//! TLS for a server whose clients are not nodes. Its certificate may contain any names by which clients reach it, and may be issued
+//! by any authority; otherwise its files are treated like those between nodes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,28 +17,28 @@ use super::load::{self, AUTHORITIES, CERTIFICATE};
 use super::replaceable::{OfFiles, Replaceable, Words};
 use super::{CertificateStatus, TlsError, wall_time};
 
-/// The log's words for such a certificate.
+/// The words of log messages about such a certificate.
 const FOR_CLIENTS: Words = Words { certificate: "the certificate that clients are shown", others: "clients" };
 
-/// The files of a server whose clients are no nodes, all of them PEM. They are read again when they have changed.
+/// The TLS files of a server whose clients are not nodes, in PEM. They are read again when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// The certificate that clients are shown, followed by any intermediate certificates up to its authority.
+    /// The server's certificate, followed by any intermediate certificates up to its authority.
     pub certificate: PathBuf,
     /// Its private key; only its owner may write it, and it must not be readable for all users.
     pub key: PathBuf,
-    /// The authorities whose certificates clients must show, if they must show any. Only its owner may write it.
+    /// The authorities of client certificates; `None` if clients need none. Only its owner may write it.
     pub ca: Option<PathBuf>,
 }
 
-/// The configuration of such a server's handshakes, made of its files.
+/// The TLS configuration of such a server, kept up to date with its files.
 pub struct ServerTls {
     files: ServerFiles,
     protocols: Vec<Vec<u8>>,
     certificates: Replaceable<Served>,
 }
 
-/// The same as it was at one moment.
+/// The configuration as of one reading of the files.
 struct Served {
     config: Arc<ServerConfig>,
     certificate: PathBuf,
@@ -49,7 +49,7 @@ impl ServerTls {
     /// Reads the files of a server that speaks these protocols (ALPN).
     ///
     /// # Errors
-    /// [`TlsError`], if a file cannot be used. A certificate that is expired can: it may be replaced.
+    /// [`TlsError`], if a file cannot be used. An expired certificate is no error, because it may be replaced.
     pub fn open(files: ServerFiles, protocols: &[&[u8]]) -> Result<Self, TlsError> {
         let protocols: Vec<Vec<u8>> = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         let paths = [&files.certificate, &files.key].into_iter().chain(&files.ca).cloned().collect();
@@ -57,7 +57,7 @@ impl ServerTls {
         Ok(Self { files, protocols, certificates })
     }
 
-    /// The configuration for a handshake now. Looks at the files, and reads them if they have changed: unusable files are logged,
+    /// The configuration for a handshake now. Checks the files, and reads them if they have changed. Unusable files are logged,
     /// and the ones before them stay in use.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
@@ -69,7 +69,7 @@ impl ServerTls {
         Arc::clone(&served.config)
     }
 
-    /// The state of the certificate when the files were last looked at.
+    /// The state of the certificate as of the last check of the files.
     #[must_use]
     pub fn status(&self) -> CertificateStatus {
         self.certificates.status(wall_time())
@@ -81,7 +81,7 @@ impl OfFiles for Served {
         self.valid
     }
 
-    /// Doubts only its time. The authorities that clients trust are not known here.
+    /// Checks only the time: the authorities that clients accept are not known here.
     fn doubt(&self, now: UnixTime) -> Option<String> {
         let (from, until) = self.valid;
         if now.as_secs() > until {
@@ -94,13 +94,13 @@ impl OfFiles for Served {
     }
 }
 
-/// Reads the files, and makes sure that they belong together.
+/// Reads the files, and checks that they belong together.
 fn served(files: &ServerFiles, protocols: &[Vec<u8>]) -> Result<Served, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let chain = load::chain(&files.certificate)?;
     let valid = validity(&files.certificate, &chain, &provider)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        // Clients are not of this program: clients that know only TLS 1.2 come in where it was compiled with that.
+        // Clients are other programs: those that know only TLS 1.2 are accepted if it was compiled in.
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Setup(error.to_string()))?;
     let builder = match &files.ca {
@@ -115,13 +115,13 @@ fn served(files: &ServerFiles, protocols: &[Vec<u8>]) -> Result<Served, TlsError
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(|error| load::unfit(&files.certificate, &files.key, error))?;
     config.alpn_protocols = protocols.to_vec();
-    // Every handshake verifies anew: a client whose certificate has expired meanwhile is not admitted for having been here before.
+    // Every handshake verifies anew: a client whose certificate has expired must not be admitted because it was here before.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Served { config: Arc::new(config), certificate: files.certificate.clone(), valid })
 }
 
-/// The time in which all certificates of a chain are valid.
+/// The time during which all certificates of a chain are valid.
 fn validity(
     path: &Path,
     chain: &[CertificateDer<'static>],
@@ -135,8 +135,8 @@ fn validity(
     Ok(valid)
 }
 
-/// The verifier's result at the beginning and at the end of time. It looks at the time before it looks for the authority, which is
-/// not known here; so it is given the certificate itself as one.
+/// Finds the validity of a certificate from the verifier's errors at the beginning and at the end of time. The verifier checks the
+/// time before the authority, which is not known here; so the certificate itself is passed as one.
 fn validity_of(
     path: &Path,
     certificate: &CertificateDer<'static>,
@@ -147,7 +147,7 @@ fn validity_of(
     roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     let verifier = verifier.build().map_err(|error| unusable(&error))?;
-    // Any name will do: names are verified last.
+    // Any name: names are verified last.
     let name = DnsName::try_from("any").map(ServerName::DnsName).map_err(|error| unusable(&error))?;
     let asked = |at| {
         let judged =
@@ -168,7 +168,7 @@ fn validity_of(
     Ok((from, until))
 }
 
-// Its content is not shown: there is a private key in it.
+// Omits the content, which contains a private key.
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ServerTls({})", self.files.certificate.display())
@@ -199,7 +199,7 @@ mod tests {
         let until = tls.status().valid_until;
         let now = wall_time().as_secs();
         assert!((now + 3000..now + 4000).contains(&until), "{until} is an hour after {now}");
-        // Cut off, of another key, expired and too new, and not of the authorities that clients are known by: none of them is used.
+        // Truncated, with another key's certificate, expired, not valid yet, and with wrong authorities: none of them is used.
         let whole = fs::read_to_string(&files.certificate).unwrap();
         let trouble = || {
             assert!(Arc::ptr_eq(&first, &tls.current()));
@@ -223,7 +223,7 @@ mod tests {
         assert!(status.replacements_refused >= 5, "{status:?}");
     }
 
-    /// The issuer is not known to the server, and the certificate's time is known all the same.
+    /// The issuer is not known to the server; the certificate's validity is read nevertheless.
     #[test]
     fn one_that_was_replaced_when_it_had_not_begun_is_used_when_it_has() {
         let authority = Authority::new();
@@ -234,7 +234,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &tls.current()));
         let then = UnixTime::since_unix_epoch(Duration::from_secs(wall_time().as_secs() + 3700));
         assert!(!Arc::ptr_eq(&first, &tls.current_at(then)));
-        // An expired one is accepted as well, since it may be replaced.
+        // An expired certificate is accepted as well, because it may be replaced.
         let expired = authority.issue("late", PAST);
         let files = ServerFiles { certificate: expired.certificate, key: expired.key, ca: None };
         assert!(ServerTls::open(files, &[]).unwrap().status().trouble.unwrap().contains("expired"));
