@@ -1,9 +1,9 @@
-//! Primacy's own messages as bytes, and back.
+//! The encoding of Primacy's messages.
 //!
-//! A frame is a length (four bytes, the highest first) and an [`Envelope`](wire::Envelope) in the encoding of
-//! Protocol Buffers. The tags are written by hand and never change their meaning, so that versions can be
-//! mixed: unknown fields are skipped, and an unknown kind of message is told apart from a broken one.
-//! [`decode`] returns valid values of the core's types; all other bytes are a [`DecodeError`].
+//! A frame is a length (four bytes, big-endian) and an [`Envelope`](wire::Envelope) in the encoding of Protocol
+//! Buffers. The tags are written by hand and never change their meaning, so that versions can be mixed: unknown fields
+//! are skipped, and an unknown kind of message is distinguished from an invalid one. [`decode`] returns valid values of
+//! the core's types; all other bytes are a [`DecodeError`].
 
 mod bully;
 mod metadata;
@@ -26,14 +26,14 @@ use crate::connections::FRAME_LENGTH_MAX;
 use crate::handshake::{Confirmation, DiskId, ElectionKind, Hello, RefusalKind, Role, TlsProblem, Voters};
 use crate::versions::{SPOKEN, Versions};
 
-/// The longest frame between nodes that keep metadata together and have admitted each other: a record of the longest
-/// request, and its envelope.
+/// The longest frame between nodes with metadata that have completed the handshake: a record of the longest request,
+/// and its envelope.
 pub(crate) const METADATA_FRAME_LENGTH_MAX: usize = 4 * 1024 * 1024;
 
-/// The bytes of a frame's length.
+/// The length of a frame's length prefix.
 const PREFIX_LENGTH: usize = 4;
 
-/// The longest text of a refusal, in characters; a longer one is cut, because it will be logged.
+/// The longest text of a refusal, in characters; a longer one is truncated, because it will be logged.
 pub(crate) const REFUSAL_TEXT_MAX: usize = 2048;
 
 /// A frame on a connection.
@@ -41,46 +41,46 @@ pub(crate) const REFUSAL_TEXT_MAX: usize = 2048;
 pub(crate) enum Frame {
     /// The first frame of the dialling side.
     Hello(Hello),
-    /// The answer: come in.
+    /// The acceptor's answer: the hello is accepted.
     Welcome(Hello),
-    /// The answer: go away.
+    /// The refusal of a hello or of its answer.
     Refused(Refused),
-    /// The answer to the welcome; from here on the connection counts.
+    /// The dialler's answer to `Welcome`; from here on the connection counts.
     Ready,
-    /// A word of the election.
+    /// A message of the election.
     Message(Word),
-    /// A guardian's testimony: this incarnation has ended, and all its work with it.
+    /// A guardian's death notice: this incarnation and all its work are gone.
     Died(Identity),
-    /// The receipt for it.
+    /// The confirmation of a death notice.
     DiedHeard(Identity),
-    /// The first word over a connection to a node that was readmitted after it had lost its disk: the highest term that
-    /// the speaker knows of.
+    /// The first message to a node that was readmitted after the loss of its disk: the highest term that the sender
+    /// knows.
     Readmitted(Term),
-    /// The first word of a node that has lost its disk, and has not heard [`Frame::Readmitted`] from all others.
+    /// The first message of a node that has lost its disk, and has not received [`Frame::Readmitted`] from all others.
     Lost,
 }
 
 /// A message between the nodes of an election, of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// An election by a majority.
+    /// The election `quorum`.
     Quorum(election::quorum::Message),
-    /// An election by a majority of votes, each for the best claim.
+    /// The election `ranked`.
     Ranked(election::ranked::Message),
-    /// The highest name that is alive.
+    /// The election `bully`.
     Bully(election::bully::Message),
-    /// The highest name on a ring.
+    /// The election `ring`.
     Ring(election::on_a_ring::Message<election::ring::Probe>),
-    /// The same, both ways.
+    /// The election `ring-bidirectional`.
     RingBidirectional(election::on_a_ring::Message<election::ring_bidirectional::Probe>),
-    /// The oldest member.
+    /// The election `seniority`.
     Seniority(election::seniority::Message),
-    /// An election by a majority, whose nodes keep metadata together.
+    /// The election `quorum` with metadata.
     Metadata(Box<machine::Message>),
 }
 
 impl Word {
-    /// The incarnation that sends it, as the message names it; `None` if nodes do not send such a message.
+    /// The sender's incarnation, as the message names it; `None` if nodes do not send such a message.
     pub(crate) fn incarnation(&self) -> Option<Incarnation> {
         Some(match self {
             Self::Quorum(message) => message.incarnation,
@@ -93,7 +93,7 @@ impl Word {
         })
     }
 
-    /// The highest term that it names.
+    /// The highest term in the message.
     pub(crate) fn highest_term(&self) -> Term {
         match self {
             Self::Quorum(message) => quorum::highest_term(message),
@@ -107,7 +107,7 @@ impl Word {
     }
 }
 
-/// A refusal as it crosses the network: what to count it as, and what to show.
+/// A refusal on the wire: its kind and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) kind: RefusalKind,
@@ -120,14 +120,14 @@ impl Refused {
     }
 }
 
-/// Returns as much of a text as is fit to be shown. Unauthenticated clients may have written it, and it ends up in a log
-/// and on a terminal: it must not fill the one, nor move the cursor of the other.
+/// Truncates and escapes a text for display. Unauthenticated clients may have written it, and it is logged and shown on
+/// terminals: it must neither fill the log nor move the cursor.
 pub(crate) fn shown(text: &str) -> String {
     let harmless = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().take(REFUSAL_TEXT_MAX).map(harmless).collect()
 }
 
-/// The reason why bytes are no frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("the bytes are no Protocol Buffers message: {0}")]
@@ -136,21 +136,20 @@ pub(crate) enum DecodeError {
     Missing(&'static str),
     #[error("the field {0} has a value that is not allowed")]
     Invalid(&'static str),
-    /// It may be well-formed for a later version; so it is counted apart.
+    /// It may be valid in a later version; counted separately.
     #[error("{0} is of a kind that this version does not know")]
     Unknown(&'static str),
-    /// A hello whose sender speaks only other versions; so nothing is known but its name and versions.
+    /// A hello whose sender speaks other versions only; nothing else in it can be read.
     #[error("{node} speaks {versions} of the protocol, and this node {SPOKEN}")]
     OtherVersion { node: NodeId, versions: Versions },
 }
 
-/// A frame claims, or would have, more bytes than it may.
+/// A frame is longer than permitted, by its length prefix or when encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame has fewer bytes than {0}")]
 pub(crate) struct TooLong(pub(crate) usize);
 
-/// The frame as bytes, its length in front.
-/// Encodes a frame as [`encode`] does, without the length before it and without a bound.
+/// Encodes a frame without its length prefix, and without a limit of the length.
 pub(crate) fn encode_bare(election: &str, frame: &Frame) -> Vec<u8> {
     wire::Envelope { election: election.to_owned(), frame: Some(frame.into()) }.encode_to_vec()
 }
@@ -181,7 +180,7 @@ pub(crate) fn encode(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> 
     Ok(bytes)
 }
 
-/// The election and the frame in these bytes, which come without their length.
+/// Decodes the election and the frame in these bytes, without the length prefix.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
     let wire::Envelope { election, frame } = wire::Envelope::decode(bytes)?;
     let frame = match frame.ok_or(DecodeError::Unknown("the frame"))? {
@@ -206,12 +205,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
     Ok((election, frame))
 }
 
-/// Cuts a stream of bytes into frames.
+/// Splits a stream of bytes into frames.
 #[derive(Debug)]
 pub(crate) struct Deframer {
     length_max: usize,
     bytes: Vec<u8>,
-    /// The number of bytes that have been handed out as frames.
+    /// The number of bytes at the front that were returned as frames.
     taken: usize,
 }
 
@@ -227,15 +226,15 @@ impl Deframer {
         self.length_max = METADATA_FRAME_LENGTH_MAX;
     }
 
-    /// Adds the bytes that were read. Memory grows with them, never with a claimed length.
+    /// Adds received bytes. Memory grows with these, never with a claimed length.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, once all of it is there. After an error the stream cannot be read any further, because the beginning
-    /// of the next frame is unknown.
+    /// The next frame, once it is complete. After an error nothing more can be read, because the beginning of the next
+    /// frame is unknown.
     pub(crate) fn next_frame(&mut self) -> Result<Option<&[u8]>, TooLong> {
         let rest = &self.bytes[self.taken..];
         let Some((prefix, body)) = rest.split_first_chunk::<PREFIX_LENGTH>() else { return Ok(None) };
@@ -249,8 +248,8 @@ impl Deframer {
     }
 }
 
-/// The messages as Protocol Buffers has them. A tag that was once used is never given another meaning. The messages of each
-/// election are in a file of its own.
+/// The Protocol Buffers messages. A tag that was once used is never given another meaning. The messages of each election
+/// are in a file of its own.
 mod wire {
     use super::bully::wire as bully;
     use super::metadata::wire as metadata;
@@ -320,7 +319,7 @@ mod wire {
         pub(super) nonce: u64,
     }
 
-    // The newest and the oldest version, and the sender, keep their tags and their meaning in every version.
+    // The versions and the sender keep their tags and their meaning in every version.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Hello {
         #[prost(uint32, tag = "1")]
@@ -329,7 +328,7 @@ mod wire {
         pub(super) cluster: String,
         #[prost(message, optional, tag = "3")]
         pub(super) identity: Option<Identity>,
-        // 1: the node, 2: its guardian. No meaning is zero, so that a missing field is noticed.
+        // 1: the node, 2: its guardian. Zero has no meaning, so that a missing field is an error.
         #[prost(uint32, tag = "4")]
         pub(super) role: u32,
         #[prost(bytes = "vec", tag = "5")]
@@ -345,7 +344,7 @@ mod wire {
         pub(super) priority: u32,
         #[prost(bool, tag = "10")]
         pub(super) witness: bool,
-        // The place in `ALGORITHMS`, and the one in `CONFIRMATIONS`.
+        // The indices in `ALGORITHMS` and `CONFIRMATIONS`.
         #[prost(uint32, tag = "11")]
         pub(super) algorithm: u32,
         #[prost(uint32, tag = "12")]
@@ -360,13 +359,13 @@ mod wire {
         // 0: none, 1: on disks, 2: in memory.
         #[prost(uint32, tag = "16")]
         pub(super) metadata: u32,
-        // Where metadata is kept: the record that states the voters. Nothing for those of a configuration.
+        // With metadata: the record that states the voters; absent for configured ones.
         #[prost(message, optional, tag = "17")]
         pub(super) voters_number: Option<metadata::Number>,
-        // Nothing if that is the newest one.
+        // Absent if equal to the newest version.
         #[prost(uint32, optional, tag = "18")]
         pub(super) oldest_version: Option<u32>,
-        // On the dialling side: the node that it dials, and the disk that it has recorded for that.
+        // On the dialling side: the dialled node, and the disk that is recorded for it.
         #[prost(message, optional, tag = "19")]
         pub(super) known_disk: Option<KnownDisk>,
     }
@@ -506,7 +505,7 @@ impl From<&Hello> for wire::Hello {
                 Some(Policy::Available) => 5,
             },
             static_quorum: match hello.split_brain {
-                // A count that does not fit is above any number of members.
+                // A count that does not fit is above any number of members anyway.
                 Some(Policy::StaticQuorum(count)) => u64::try_from(count).unwrap_or(u64::MAX),
                 Some(Policy::KeepMajority | Policy::KeepOldest | Policy::Lease | Policy::Available)
                 | None => 0,
@@ -521,8 +520,8 @@ impl From<&Hello> for wire::Hello {
     }
 }
 
-/// The elections in the order of their numbers on the wire. The first one is 0, for it was once the only one: nodes that do
-/// not know this field hold it.
+/// The algorithms in the order of their numbers on the wire. The first one is 0, because it was once the only one: nodes
+/// that do not know this field use it.
 const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = [
     Algorithm::Quorum,
     Algorithm::Ranked,
@@ -532,19 +531,20 @@ const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = [
     Algorithm::Seniority,
 ];
 
-/// The confirmations of a nomination, in the order of the numbers on the wire.
+/// The confirmations of a nomination, in the order of their numbers on the wire.
 const CONFIRMATIONS: [Option<Confirmation>; 3] =
     [None, Some(Confirmation::Quorum), Some(Confirmation::Store)];
 
-/// The durabilities, in the order of the numbers on the wire. The first one is that of nodes that do not know this field.
+/// The durabilities, in the order of their numbers on the wire. The first one is that of nodes that do not know this
+/// field.
 const DURABILITIES: [Option<Durability>; 3] = [None, Some(Durability::Fsync), Some(Durability::Memory)];
 
-/// The place of a value among all.
+/// The number of a value on the wire.
 fn number_of<T: PartialEq>(all: &[T], value: &T) -> u32 {
     (0..).zip(all).find(|(_, known)| *known == value).map_or(u32::MAX, |(number, _)| number)
 }
 
-/// The value at this place.
+/// The value with this number on the wire.
 fn numbered<T: Copy>(all: &[T], number: u32, field: &'static str) -> Result<T, DecodeError> {
     let place = usize::try_from(number).ok().and_then(|place| all.get(place));
     place.copied().ok_or(DecodeError::Invalid(field))
@@ -558,7 +558,7 @@ impl wire::KnownDisk {
 }
 
 impl wire::Hello {
-    /// The election is in the envelope, because every frame names it there.
+    /// The election comes from the envelope, as for every frame.
     fn parse(self, election: &str) -> Result<Hello, DecodeError> {
         let highest = self.newest_version;
         let versions = Versions { lowest: self.oldest_version.unwrap_or(highest), highest };
@@ -573,7 +573,7 @@ impl wire::Hello {
         })
     }
 
-    /// Reads the fields that a version which speaks no other one may encode differently.
+    /// Parses the fields that other versions may encode differently.
     fn parse_rest(
         self,
         election: &str,
@@ -641,7 +641,7 @@ const REFUSALS: [(RefusalKind, u32); 17] = [
     (RefusalKind::NotAVoter, 7),
     (RefusalKind::Safety, 8),
     (RefusalKind::Disk, 9),
-    // Other defects found by TLS are sent by TLS.
+    // Other TLS problems are reported by TLS alerts.
     (RefusalKind::Tls(TlsProblem::Cleartext), 10),
     (RefusalKind::Tls(TlsProblem::NotCleartext), 11),
     (RefusalKind::Tls(TlsProblem::OtherName), 12),

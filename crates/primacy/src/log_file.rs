@@ -1,6 +1,6 @@
 //! The log of a node on its disk: segments of records, and the latest snapshot.
 //!
-//! A directory of its own holds them, next to the node's state file:
+//! The files are in a directory of their own, next to the node's state file:
 //!
 //! ```text
 //!   main@a.log/lock                        held while the log is open
@@ -10,26 +10,26 @@
 //!   main@a.log/*.new                       unfinished files of a process that ended
 //! ```
 //!
-//! A segment and a snapshot are made under another name, flushed, renamed, and the directory is flushed; so under its own name
-//! each has been whole. Records are then written to the end of the last segment: all of one [`Write::Append`] as one block, with
-//! one write and one flush. The segment has zeros there already, which were flushed with an earlier block, so that a flush has
-//! no new length and no new places on the disk to write down. Its length is always a multiple of a step that its first page
-//! names, and is made longer durably before a block needs it. There is always a newest segment; the state file knows its number.
+//! Segments and snapshots are created under another name, flushed and renamed, and then the directory is flushed; so under its
+//! own name each file was once complete. Records are then written to the end of the last segment: all of one [`Write::Append`]
+//! as one block, with one write and one flush. The segment has zeros there already, which were flushed with an earlier block, so
+//! that the flush need not record a new length or newly allocated blocks. The length of a segment is always a multiple of a step
+//! that its first page names, and is extended durably before a block needs it. There is always a newest segment; the state file
+//! knows its number.
 //!
-//! The remains of a crash, and how each is told from damage:
+//! The remains of a crash, and how each is distinguished from damage:
 //!
-//! - *A block that is not whole, at the end of the last segment, of which a sector was not written*: it has zeros only, which no
-//!   block that was written has in any sector. It was never acknowledged, and is overwritten with zeros; the caller is told. Any
-//!   other block that is not whole was once, and the log is refused and left as it is: a node that went on without records that it
-//!   has acknowledged would break its promise. The same holds for a file that is too short, and for a log that ends before the state
-//!   file's record of it, or before the mark of what was flushed. One thing cannot be told from a torn write: a sector of the last
-//!   block that reads as zeros after a crash that came before the mark of that block was on the disk.
-//! - *A block that is whole and was never flushed*, or whose flush failed. It is written once more when the log is opened, because
-//!   the kernel may take the pages of a failed flush for written.
+//! - *An incomplete block at the end of the last segment, of which at least one sector was not written*: that sector has zeros only,
+//!   which no written sector of a block has. The block was never acknowledged; it is overwritten with zeros, and the caller is told.
+//!   Any other incomplete block was once complete. Then the log is refused and not changed, because a node that went on without
+//!   acknowledged records would break its promise. The same holds for a file that is too short, and for a log that ends before the
+//!   position in the state file, or before the mark of the last flush. One case looks like a torn write: a sector of the last block
+//!   that reads as zeros after a crash, if the mark of that block had not reached the disk.
+//! - *A complete block that was never flushed*, or whose flush failed. It is written once more when the log is opened, because the
+//!   kernel may count the pages of a failed flush as written.
 //! - *Segments that a snapshot has made superfluous.* They are deleted when the log is opened.
 //!
-//! It is assumed, as with every in-page update, that a sector on the disk has either its old or its new content, and never a part of
-//! each.
+//! As every in-place update, this assumes that a sector on the disk has either its old or its new content, and never a part of each.
 
 mod bounds;
 mod format;
@@ -62,24 +62,24 @@ use segment::{BLOCK_HEADER_LENGTH, Header, SegmentId};
 
 /// The longest payload of a record, in bytes.
 pub(crate) const PAYLOAD_LENGTH_MAX: usize = PAYLOAD_MAX;
-/// The room of a record beside its payload, in bytes, at most.
+/// The most bytes of a record in addition to its payload.
 const RECORD_OVERHEAD: usize = 64;
-/// The longest segment that this code reads, in bytes: the longest that it makes, and as much again.
+/// The longest segment that is read, in bytes: twice the longest that is written.
 const SEGMENT_LENGTH_READ_MAX: u64 = 2 * (SEGMENT_LENGTH + BLOCK_LENGTH_MAX as u64);
 /// The length of a segment, in bytes, after which another one is begun.
 const SEGMENT_LENGTH: u64 = 16 * 1024 * 1024;
-/// The most bytes of records that are flushed at once. A longer append takes several flushes.
+/// The most bytes of records per flush. A longer append takes several flushes.
 const BLOCK_LENGTH_MAX: usize = 16 * 1024 * 1024;
-/// The zeros that are there in advance end at a multiple of so many bytes. More of them are written at once that much more
-/// rarely, and take that much longer then.
+/// A segment is extended with zeros to a multiple of this length. A greater step extends it more rarely, and takes longer
+/// each time.
 const STEP: u64 = 1024 * 1024;
-/// The bytes of a snapshot that are flushed at once.
+/// The bytes of a snapshot per flush.
 const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
 /// The capacity kept in the write buffer, in bytes.
 const BUFFER_KEPT: usize = 256 * 1024;
-/// The command with which an operator has the log of a node made again from those of the others.
+/// The command with which an operator replaces a node's log by the other nodes' records.
 const REPAIR_COMMAND: &str = "primacy log repair";
-/// The command with which an operator has a node go on without the content of its lost log.
+/// The command with which an operator accepts the loss of a node's log.
 const ACCEPT_COMMAND: &str = "primacy log repair --accept-loss";
 
 const SNAPSHOT: &str = "snapshot";
@@ -87,7 +87,7 @@ const NEW_SNAPSHOT: &str = "snapshot.new";
 const NEW_SEGMENT: &str = "segment.new";
 const SEGMENT_SUFFIX: &str = ".segment";
 
-/// The log of one node in one election: open, locked, and ready to be written.
+/// The log of one node in one election: open, locked, and ready for writes.
 ///
 /// No other process can open it until this value is dropped.
 #[derive(Debug)]
@@ -95,37 +95,37 @@ pub(crate) struct LogFile {
     dir: PathBuf,
     owner: Owner,
     limits: Limits,
-    /// All segments that there are, oldest first.
+    /// All segments, oldest first.
     segments: VecDeque<Segment>,
-    /// The last of them; `None` if there is none, for then it is made with the next record.
+    /// The last segment; `None` if there is none yet: the next record creates it.
     active: Option<Active>,
     index_next: u64,
     numbers: Numbers,
-    /// The reason why nothing can be written any more, after a failed write.
+    /// The reason why nothing can be written any more: an earlier write failed.
     failed: Option<String>,
-    /// The bytes to write; kept so that not every write takes new memory.
+    /// The write buffer, kept so that not every write allocates memory.
     buffer: Vec<u8>,
-    /// A snapshot that is being made.
+    /// A snapshot that is being written.
     making: Option<Making>,
-    /// Holds the lock while it is open.
+    /// Holds the lock until dropped.
     _lock: disk::Lock,
 }
 
-/// A defect that was found when a log was opened, was repaired, and is worth a warning.
+/// A defect of a log that was repaired when the log was opened, and deserves a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogDefect {
-    /// The last write had not come to its end, and what there was of it was overwritten with zeros.
+    /// The last write was incomplete, and was overwritten with zeros.
     TornTail {
         /// The segment.
         path: PathBuf,
         /// The number of overwritten bytes.
         bytes: u64,
-        /// The last record that is whole.
+        /// The last complete record.
         after: LeaderSequence,
     },
 }
 
-/// The reason why a log cannot be used. Every text tells what to do.
+/// The reason why a log cannot be used. Every text states what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has this log open.
@@ -136,10 +136,10 @@ pub enum LogError {
     Locked {
         /// The directory of the log.
         path: PathBuf,
-        /// The process that has it open, if it could be found out.
+        /// The process that has it open, if known.
         pid: Option<u32>,
     },
-    /// A file or directory may not be read or written by this user, or by any.
+    /// A file or directory cannot be read or written, by this user or by any.
     #[error("{} must be readable and writable for the user that runs this node: {source}", path.display())]
     Forbidden {
         /// The path that could not be opened or written.
@@ -147,7 +147,7 @@ pub enum LogError {
         /// The system's error.
         source: io::Error,
     },
-    /// There is no space left. Acknowledged records are on the disk, and will be found.
+    /// The disk is full. Acknowledged records are on the disk, and will be found.
     #[error(
         "the disk of {} is full: {source}; make room and start this node again, until then it takes no records",
         path.display()
@@ -158,7 +158,7 @@ pub enum LogError {
         /// The system's error.
         source: io::Error,
     },
-    /// Anything else that reading, writing or flushing may end in.
+    /// Any other error of reading, writing or flushing.
     #[error("cannot {action} {}: {source}; this node takes no records without its log", path.display())]
     Io {
         /// The attempted operation.
@@ -168,7 +168,7 @@ pub enum LogError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file that was once whole is damaged.
+    /// A file that was once complete is damaged.
     #[error(
         "{} is damaged: {found}. It is left as it is. This node may have acknowledged records that it has no more: have \
          its log made again from those of the others by `{REPAIR_COMMAND}`; do not delete the file, and do not restore a \
@@ -177,7 +177,7 @@ pub enum LogError {
     Damaged {
         /// The file; the directory if a file is missing.
         path: PathBuf,
-        /// The defect, and its place.
+        /// The defect, and its offset.
         found: String,
     },
     /// The log of the only voter is damaged.
@@ -190,7 +190,7 @@ pub enum LogError {
     OnlyLogDamaged {
         /// The file; the directory if a file is missing.
         path: PathBuf,
-        /// The defect, and its place.
+        /// The defect, and its offset.
         found: String,
     },
     /// The state file is lost, and the log beside it is damaged.
@@ -202,7 +202,7 @@ pub enum LogError {
     BothLost {
         /// The file of the log; its directory if a file is missing.
         path: PathBuf,
-        /// The defect, and its place.
+        /// The defect, and its offset.
         found: String,
     },
     /// The log has a record of a later term than the state file knows.
@@ -219,7 +219,7 @@ pub enum LogError {
         /// The term in the state file.
         term: Term,
     },
-    /// The state file is lost, and no other voter could tell this node's votes.
+    /// The state file is lost, and there is no other voter that could readmit this node.
     #[error(
         "there is a log in {} and no state file beside it, which has the votes of this node. No other voter can say what they \
          were: put the state file back; if it is lost, have it made again from the log by `{REPAIR_COMMAND}`", path.display()
@@ -228,7 +228,7 @@ pub enum LogError {
         /// The directory of the log.
         path: PathBuf,
     },
-    /// The state file is lost, and other voters can take the node back.
+    /// The state file is lost, and other voters can readmit the node.
     #[error(
         "there is a log in {} and no state file beside it, and others vote: start this node, and have the others readmit it \
          (`primacy member readmit`)", path.display()
@@ -261,7 +261,7 @@ pub enum LogError {
         /// The node that it names.
         node: NodeId,
     },
-    /// A record is longer than records are. Nothing of the write was written, and others still can be.
+    /// A record is too long. Nothing of that append was written, and other writes are possible.
     #[error("the record {number} would have {length} bytes, and a payload has at most {PAYLOAD_LENGTH_MAX}")]
     TooLong {
         /// Its number.
@@ -269,8 +269,7 @@ pub enum LogError {
         /// The length, in bytes.
         length: usize,
     },
-    /// An earlier write has failed, and is not tried again: see
-    /// [`DiskError::FailedBefore`].
+    /// An earlier write has failed, and is not repeated: see [`DiskError::FailedBefore`].
     #[error(
         "{} takes no more writes because an earlier one failed ({cause}); what is on the disk is known again only after the \
          node was restarted", path.display()
@@ -281,12 +280,12 @@ pub enum LogError {
         /// The earlier error.
         cause: String,
     },
-    /// The name of the directory is too long, or the system has no random numbers.
+    /// The name of the directory is too long, or the system returned no random numbers.
     #[error(transparent)]
     Disk(DiskError),
 }
 
-/// The owner of a file.
+/// The owner of a file: its election and its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
     election: String,
@@ -363,7 +362,7 @@ impl std::fmt::Display for LogDefect {
     }
 }
 
-/// The sizes of one file and one write; other values only in tests.
+/// The sizes of files and writes; tests use other values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) segment: u64,
@@ -377,15 +376,15 @@ impl Default for Limits {
     }
 }
 
-/// A file of records.
+/// A segment: a file of records.
 #[derive(Clone, Debug)]
 struct Segment {
     path: PathBuf,
-    /// The last record in it; the one before it if it has none.
+    /// The last record in it; if it has none, the record before it.
     last: LeaderSequence,
 }
 
-/// The segment to which records are written.
+/// The segment that is being written.
 #[derive(Debug)]
 struct Active {
     file: File,
@@ -397,7 +396,7 @@ struct Active {
     step: u64,
 }
 
-/// The numbers that a log passes over.
+/// The numbers of the records in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Numbers {
     /// The record before the first one.
@@ -412,7 +411,7 @@ impl Numbers {
         Self { base, last: base, terms: BTreeMap::new() }
     }
 
-    /// Adds a record; whether it follows the last one.
+    /// Adds a record; returns true if it follows the last one.
     fn push(&mut self, record: &Record) -> bool {
         let follows = record.follows(self.last);
         if follows {
@@ -422,13 +421,13 @@ impl Numbers {
         follows
     }
 
-    /// True if the log passes over this number, or ends before it.
+    /// True if the log contains this number, ends before it, or begins directly after it.
     fn may_be_cut_at(&self, number: LeaderSequence) -> bool {
         let has = |last: &u64| number > self.base && (1..=*last).contains(&number.counter);
         number == self.base || number > self.last || self.terms.get(&number.term).is_some_and(has)
     }
 
-    /// Forgets the records up to this number.
+    /// Removes the records up to this number.
     fn cut(&mut self, number: LeaderSequence) {
         self.terms = if number < self.last { self.terms.split_off(&number.term) } else { BTreeMap::new() };
         self.base = number;
@@ -437,13 +436,13 @@ impl Numbers {
 }
 
 impl LogFile {
-    /// Opens the log of `node` in `election` that is kept in `dir`, or makes it at the first start. The returned parts are on the
-    /// disk: the latest snapshot and the records after it, and the repairs.
+    /// Opens the log of `node` in `election` in the directory `dir`, or creates it at the first start. What is returned is on the
+    /// disk: the latest snapshot, the records after it, and the repairs.
     ///
     /// Blocks for a few flushes of the disk, and never for another process.
     ///
     /// # Errors
-    /// [`LogError`]; the files are left as they were, unless it was their repair that failed.
+    /// [`LogError`]; the files were not changed, unless a repair failed.
     pub(crate) fn open_within(
         limits: Limits,
         dir: &Path,
@@ -472,7 +471,7 @@ impl LogFile {
             owner,
             limits,
         };
-        // A new name may have been in the kernel's memory only, and what follows rests on it.
+        // A rename may have been in the kernel's memory only, and the following steps depend on it.
         disk::sync_dir(&log.dir)?;
         if created {
             disk::sync_dir(parent)?;
@@ -481,7 +480,7 @@ impl LogFile {
             fs::remove_file(&path).map_err(|error| LogError::io("remove", &path, error))?;
         }
         for new in [NEW_SEGMENT, NEW_SNAPSHOT] {
-            // Best effort: it takes up space, and is overwritten when the next one is made.
+            // Best effort: the file only takes up space, and the next snapshot overwrites it.
             let _ = fs::remove_file(log.dir.join(new));
         }
         if let (Some(tail), Some(last)) = (reading.tail, log.segments.back()) {
@@ -496,19 +495,19 @@ impl LogFile {
         LogReach { segment: self.index_next - 1, last: self.numbers.last }
     }
 
-    /// Returns whether the newest segment is still where it was made.
+    /// Checks that the newest segment was not removed or replaced.
     ///
     /// # Errors
-    /// [`LogError::Disk`] if it is not.
+    /// [`LogError::Disk`] if it was.
     pub(crate) fn check_in_place(&self) -> Result<(), LogError> {
         let (Some(active), Some(segment)) = (&self.active, self.segments.back()) else { return Ok(()) };
         Ok(FileId::of(&segment.path, &active.file)?.check(&segment.path)?)
     }
 
-    /// True if there is a log of `node` in `election`, even a damaged one.
+    /// True if there is a log of `node` in `election`, even if it is damaged.
     ///
     /// # Errors
-    /// [`LogError`] if that cannot be seen.
+    /// [`LogError`] if that cannot be found out.
     pub(crate) fn exists(dir: &Path, election: &str, node: NodeId) -> Result<bool, LogError> {
         let dir = log_dir(dir, election, node)?;
         let listed = |error| LogError::io("list", &dir, error);
@@ -531,7 +530,7 @@ impl LogFile {
         &self.dir
     }
 
-    /// Writes one thing. When it returns, a power cut changes nothing.
+    /// Performs one write. When this returns, it survives a power cut.
     ///
     /// # Errors
     /// As [`write_many`](Self::write_many).
@@ -542,16 +541,17 @@ impl LogFile {
         self.write_many(std::slice::from_ref(write))
     }
 
-    /// Writes several things in this order, with one flush for all records between two snapshots. When it returns, they survive a
-    /// power cut.
+    /// Performs several writes in this order, with one flush for all records between two snapshots. When this returns, they
+    /// survive a power cut.
     ///
     /// # Errors
-    /// [`LogError`], after which nothing may be sent that rests on these writes: some of them may be on the disk. Every further write
-    /// is refused until the log is opened again; but not after [`LogError::TooLong`], nor where the file of a snapshot could not be
-    /// made: then nothing of that append or snapshot was written, nor of the writes after it.
+    /// [`LogError`], after which no message may be sent that depends on these writes: some of them may be on the disk. Every further
+    /// write is refused until the log is opened again. The exceptions are [`LogError::TooLong`], and an error of creating a
+    /// snapshot's file: then nothing of that append or snapshot was written, nor of the writes after it.
     ///
     /// # Panics
-    /// If a record does not follow the one before it, or a snapshot is below the one before it or where the log does not pass.
+    /// If a record does not follow the one before it, if a snapshot is below the one before it, or if the log does not contain
+    /// the snapshot's number.
     pub(crate) fn write_many(&mut self, writes: &[Write]) -> Result<(), LogError> {
         if let Some(cause) = &self.failed {
             return Err(LogError::FailedBefore { path: self.dir.clone(), cause: cause.clone() });
@@ -570,7 +570,7 @@ impl LogFile {
         self.append(&records)
     }
 
-    /// Writes these records, as one block unless they are too many.
+    /// Writes these records, as one block unless they are too long.
     fn append(&mut self, records: &[&Record]) -> Result<(), LogError> {
         let mut blocks: Vec<(format::message::Block, LeaderSequence)> = Vec::new();
         let mut room = 0;
@@ -600,7 +600,7 @@ impl LogFile {
         self.or_failed(written)
     }
 
-    /// Writes one block to where it belongs, and waits until it is on the disk.
+    /// Appends one block, and waits until it is on the disk.
     fn append_block(&mut self, block: &format::message::Block, last: LeaderSequence) -> Result<(), LogError> {
         self.buffer.clear();
         self.buffer.resize(BLOCK_HEADER_LENGTH, 0);
@@ -625,7 +625,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes a segment for the records after this one.
+    /// Creates a segment for the records after `after`.
     fn begin_segment(&mut self, after: LeaderSequence) -> Result<(), LogError> {
         let id = SegmentId::new(disk::entropy()?);
         let index = self.index_next;
@@ -647,17 +647,17 @@ impl LogFile {
         Ok(())
     }
 
-    /// True if the log has all records up to this one, so that nothing rests on a snapshot of it.
+    /// True if the log has all records up to this one, so that no record depends on a snapshot of it.
     pub(crate) fn passes(&self, number: LeaderSequence) -> bool {
         number <= self.numbers.last && self.numbers.may_be_cut_at(number)
     }
 
-    /// Begins to make the file of a snapshot that the log [passes](Self::passes), on a thread of its own: a large one takes longer
-    /// than a leader may be silent. [`finish_snapshot`](Self::finish_snapshot) puts it in its place. If one is being made already, it
-    /// waits for that.
+    /// Begins to write the file of a snapshot that the log [passes](Self::passes), on a thread of its own, because a large snapshot
+    /// takes longer than a leader may be silent. [`finish_snapshot`](Self::finish_snapshot) installs it. If another one is being
+    /// written, waits for that.
     ///
     /// # Errors
-    /// As [`finish_snapshot`](Self::finish_snapshot), of the one before.
+    /// As [`finish_snapshot`](Self::finish_snapshot), for the snapshot before.
     ///
     /// # Panics
     /// If the log does not pass it.
@@ -679,7 +679,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Puts a snapshot in its place that was begun and is made by now.
+    /// Installs the snapshot that was begun, if its file is complete by now.
     ///
     /// # Errors
     /// [`LogError`], as for [`write_many`](Self::write_many).
@@ -690,13 +690,13 @@ impl LogFile {
         }
     }
 
-    /// Waits until a snapshot is made, and puts it in its place.
+    /// Waits until a snapshot's file is complete, and installs it.
     fn put_in_place(&mut self, mut making: Making) -> Result<(), LogError> {
         let made = making.wait();
         self.replace_snapshot(making.number, made)
     }
 
-    /// Puts a snapshot in the place of the one before it and of all records up to its number.
+    /// Writes a snapshot, and replaces the one before it and all records up to its number.
     fn install(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), LogError> {
         assert!(self.numbers.may_be_cut_at(snapshot.number), "the log does not pass {}", snapshot.number);
         self.making = None; // It would have the same file.
@@ -704,11 +704,11 @@ impl LogFile {
         self.replace_snapshot(snapshot.number, made)
     }
 
-    /// Gives the file of a snapshot its name, and cuts the log there.
+    /// Renames the file of a snapshot, and removes the records up to its number.
     fn replace_snapshot(&mut self, number: LeaderSequence, made: io::Result<()>) -> Result<(), LogError> {
         let (new, path) = (self.dir.join(NEW_SNAPSHOT), self.dir.join(SNAPSHOT));
         if let Err(error) = made {
-            // The log is as it was. Best effort: what there is of the snapshot takes up space that may be missing.
+            // The log is unchanged. Best effort: the incomplete file takes up space that may be needed.
             let _ = fs::remove_file(&new);
             return Err(LogError::io("make", &path, error));
         }
@@ -720,9 +720,9 @@ impl LogFile {
         self.or_failed(gone_on)
     }
 
-    /// Begins a segment if none goes on after the snapshot, and deletes the segments without records above it, except the newest: so
-    /// a missing one is noticed. That need not be durable: it is done again when the log is opened, or made durable when the next
-    /// segment is made.
+    /// Begins a segment if none continues after the snapshot, and deletes the segments without records above it. The newest is kept,
+    /// so that a missing one is noticed. The deletion need not be durable: it is repeated when the log is opened, or becomes durable
+    /// when the next segment is created.
     fn go_on_after_snapshot(&mut self) -> Result<(), LogError> {
         if self.segments.back().is_none_or(|newest| newest.last < self.numbers.last) {
             self.begin_segment(self.numbers.last)?;
@@ -746,31 +746,31 @@ impl LogFile {
 }
 
 impl Active {
-    /// Writes a block. Where the file is too short for it and for the header of the next one, it is made longer first, durably; so a
-    /// file that is shorter than its last block, or that ends between two steps, was cut.
+    /// Writes a block. If the file is too short for it and for the header of the next one, it is extended first, durably. So a file
+    /// that is shorter than its last block, or whose length is not a multiple of the step, was truncated.
     fn write(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
         let end = self.end + block.len() as u64;
         let length = segment::length_for(end, self.step).max(self.length);
         if length > self.length {
             self.file.set_len(length)?;
             self.file.sync_all()?;
-            // Zeros take their places on the disk now, and later flushes have none to write down.
+            // Writing zeros allocates their blocks on the disk now, so that later flushes need not.
             block.resize(usize::try_from(length - self.end).map_err(io::Error::other)?, 0);
         }
         self.file.write_all_at(block, self.end)?;
         self.file.sync_data()?;
-        // Not waited for: the next flush has it written, or the kernel.
+        // Not flushed here: the next flush writes it, or the kernel.
         self.file.write_all_at(&self.id.flushed_mark(end), LAST_SECTOR_AT as u64)?;
         (self.end, self.length) = (end, length);
         Ok(())
     }
 }
 
-/// A snapshot whose file is being made by a thread. Dropping it waits for that.
+/// A snapshot whose file a thread is writing. Dropping it waits for the thread.
 #[derive(Debug)]
 struct Making {
     number: LeaderSequence,
-    /// `None` once it was waited for.
+    /// `None` after the thread was joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -787,12 +787,12 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        // It is not wanted any more; but the next opener of the log must be the only one that writes there.
+        // The snapshot is not needed any more; but no thread may write there when the log is opened again.
         let _ = self.wait();
     }
 }
 
-/// Makes the whole file of a snapshot, under another name than its own.
+/// Writes the complete file of a snapshot under another name.
 fn make_snapshot(
     new: &Path,
     owner: &Owner,
@@ -804,7 +804,8 @@ fn make_snapshot(
     file.into_inner().map_err(io::IntoInnerError::into_error)?.file.sync_all()
 }
 
-/// A file that is flushed now and then while it is written: else a flush of the log would wait behind all of it.
+/// A file that is flushed from time to time while it is written: otherwise a flush of the log would have to wait for
+/// all of it.
 #[derive(Debug)]
 struct Paced {
     file: File,
@@ -827,7 +828,7 @@ impl io::Write for Paced {
     }
 }
 
-/// Returns the directory of a log, whether it is there or not.
+/// Returns the path of a log's directory, which may not exist.
 fn log_dir(parent: &Path, election: &str, node: NodeId) -> Result<PathBuf, LogError> {
     let dir = parent.join(format!("{}.log", disk::file_name(election, node)?));
     disk::check_dir_of_log(&dir)?;

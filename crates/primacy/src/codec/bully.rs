@@ -1,4 +1,4 @@
-//! The messages of a [`bully`](primacy_core::election::bully) election, as bytes.
+//! The encoding of messages of a [`bully`](primacy_core::election::bully) election.
 
 use primacy_core::Term;
 use primacy_core::election::bully::{Body, Message};
@@ -68,7 +68,7 @@ impl TryFrom<wire::Message> for Message {
     }
 }
 
-/// The highest term that a message names.
+/// The highest term in a message.
 pub(super) fn highest_term(message: &Message) -> Term {
     match message.body {
         Body::Coordinator { term } | Body::Heartbeat { term } | Body::Resigned { term } => {

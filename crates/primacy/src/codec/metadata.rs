@@ -1,4 +1,4 @@
-//! The messages of nodes that keep metadata together, as bytes.
+//! The encoding of messages between nodes with metadata.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(in crate::codec) mod wire {
         Revised(Revised),
     }
 
-    /// (0, 0) is the number of nothing.
+    /// (0, 0) is [`LeaderSequence::NONE`].
     #[derive(Clone, Copy, PartialEq, prost::Message)]
     pub(in crate::codec) struct Number {
         #[prost(uint64, tag = "1")]
@@ -248,7 +248,7 @@ pub(in crate::codec) mod wire {
         pub(in crate::codec) unreadable: Vec<u64>,
     }
 
-    /// Without an address, the node shall vote no more.
+    /// Without an address, the node is to be removed from the voters.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(in crate::codec) struct Revise {
         #[prost(uint64, tag = "1")]
@@ -278,7 +278,7 @@ pub(in crate::codec) mod wire {
     }
 }
 
-/// An operator's changes of the voters, and their progress, by their numbers on the wire.
+/// An operator's changes of the voters, and their progress, by numbers on the wire.
 mod revising {
     use super::wire::{Revise, Revised};
     use super::{DecodeError, number, parse_node};
@@ -632,7 +632,7 @@ impl TryFrom<wire::Voters> for Voters {
         for wire::Member { node, address } in voters.members {
             members.insert(parse_node(&node, "voters.node")?, address.into());
         }
-        // A node that takes a list writes it beside its votes.
+        // A node writes received voters to its state file, so they must fit.
         let may_be = (1..=VOTERS_MAX).contains(&members.len()) && disk::check_room(&members).is_ok();
         if may_be { Ok(Self { number, members }) } else { Err(DecodeError::Invalid("voters.members")) }
     }
@@ -667,7 +667,7 @@ impl TryFrom<wire::Record> for Record {
     }
 }
 
-/// The highest term that a message names as its own.
+/// The highest term in a message.
 pub(super) fn highest_term(message: &Message) -> Term {
     match message {
         Message::Election { message, voters } => {
@@ -681,7 +681,7 @@ pub(super) fn highest_term(message: &Message) -> Term {
     }
 }
 
-/// The incarnation that sends the message.
+/// The sender's incarnation.
 pub(super) fn incarnation(message: &Message) -> Option<Incarnation> {
     match message {
         Message::Election { message, .. } => Some(message.incarnation),

@@ -1,4 +1,4 @@
-//! The messages of a [`quorum`](primacy_core::election::quorum) election, as bytes.
+//! The encoding of messages of a [`quorum`](primacy_core::election::quorum) election.
 
 use primacy_core::election::quorum::{Answer, Body, Message, Refusal as No, Resignation, Round};
 use primacy_core::{Duration, Incarnation, Term};
@@ -168,7 +168,7 @@ impl TryFrom<wire::Message> for Message {
     }
 }
 
-/// The highest term that a message names.
+/// The highest term in a message.
 pub(super) fn highest_term(message: &Message) -> Term {
     let passed_on = match message.body {
         Body::PreVote { resignation, .. } | Body::Vote { resignation, .. } => {

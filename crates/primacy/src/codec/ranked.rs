@@ -1,4 +1,4 @@
-//! The messages of a [`ranked`](primacy_core::election::ranked) election, as bytes.
+//! The encoding of messages of a [`ranked`](primacy_core::election::ranked) election.
 
 use primacy_core::election::ranked::{Body, Claim, Message, STATE_MAX};
 use primacy_core::{LeaderSequence, Term};
@@ -178,7 +178,7 @@ impl TryFrom<wire::Message> for Message {
     }
 }
 
-/// The highest term that a message names.
+/// The highest term in a message.
 pub(super) fn highest_term(message: &Message) -> Term {
     match &message.body {
         Body::Elect { ballot, claim } => claim.seen.map_or(*ballot, |seen| seen.term.max(*ballot)),

@@ -1,4 +1,4 @@
-//! The messages of an election [on a ring](primacy_core::election::on_a_ring), as bytes.
+//! The encoding of messages of an election [on a ring](primacy_core::election::on_a_ring).
 
 use primacy_core::Term;
 use primacy_core::election::on_a_ring::{Body, Message};
@@ -24,10 +24,10 @@ pub(super) mod wire {
 
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub(in crate::codec) enum Body {
-        /// A probe of the election that goes one way.
+        /// A probe of the unidirectional election.
         #[prost(message, tag = "4")]
         Probe(Probe),
-        /// A probe of the election that goes both ways.
+        /// A probe of the bidirectional election.
         #[prost(message, tag = "5")]
         Out(PhaseProbe),
         #[prost(message, tag = "6")]
@@ -66,7 +66,7 @@ pub(super) mod wire {
         pub(in crate::codec) backward: bool,
     }
 
-    /// Without a beat where a leader resigns.
+    /// Without a beat if the leader resigns.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(in crate::codec) struct Elected {
         #[prost(message, optional, tag = "1")]
@@ -81,7 +81,7 @@ pub(super) mod wire {
 /// A probe of either kind.
 trait Probe: Copy {
     fn to_wire(self, backward: bool) -> wire::Body;
-    /// `None` if it is of the other kind.
+    /// `None` if the probe is of the other election.
     fn from_wire(body: wire::Body) -> Result<Option<(bool, Self)>, DecodeError>;
 }
 
@@ -178,7 +178,7 @@ impl<P: Probe> TryFrom<wire::Message> for Message<P> {
     }
 }
 
-/// The highest term that a message names.
+/// The highest term in a message.
 pub(super) fn highest_term<P>(message: &Message<P>) -> Term {
     match &message.body {
         Body::Elected { leader, .. } | Body::Resigned { leader, .. } => leader.term.max(message.round),

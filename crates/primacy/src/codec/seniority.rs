@@ -1,6 +1,6 @@
-//! The messages of a cluster that is led [by seniority](primacy_core::election::seniority), as bytes.
+//! The encoding of messages of an election [by seniority](primacy_core::election::seniority).
 //!
-//! Its requests to a store are not sent this way.
+//! Requests to a store are not sent between nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) mod wire {
         Heartbeat(Heartbeat),
         #[prost(message, tag = "7")]
         Ask(Sight),
-        /// The joining.
+        /// The number of the joining.
         #[prost(uint64, tag = "8")]
         Leave(u64),
         #[prost(message, tag = "9")]
@@ -404,7 +404,7 @@ impl TryFrom<wire::View> for View {
     }
 }
 
-/// The highest term that a message names.
+/// The highest term in a message.
 pub(super) fn highest_term(message: &Message) -> Term {
     match &message.body {
         Body::View(view) => view.version().term,
@@ -419,14 +419,14 @@ pub(super) fn highest_term(message: &Message) -> Term {
     }
 }
 
-/// The length on the wire of the longest view of these members, if each tells as much as this one.
+/// The encoded length of the longest view of these members, if each has attributes as long as this node's.
 pub(crate) fn length_of_view(
     peers: &BTreeSet<NodeId>,
     attributes: &Arc<Attributes>,
 ) -> Result<usize, TooLong> {
     let incarnation = Incarnation { count: u64::MAX, nonce: u64::MAX };
     let life = |node| Identity::new(node, incarnation);
-    // As large as numbers may be that others take for honest.
+    // The largest ages that other members accept.
     let above = Age::MAX.0 - peers.len() as u64;
     let member = |(node, age): (&NodeId, u64)| Member {
         age: Age(age),
@@ -444,10 +444,10 @@ pub(crate) fn length_of_view(
         next_age: Age::MAX,
         decision: FencingToken(number),
     });
-    // More members than a cluster may have are refused when they join.
+    // Such a view does not occur: further members are refused when they join.
     let Ok(view) = view else { return Ok(0) };
     let body = Body::View(Arc::new(view));
     let message = Word::Seniority(Message { incarnation, body });
-    // Whichever election it is of: its name is as long as it may be.
+    // With the longest name of an election.
     encode(&"x".repeat(NodeId::LENGTH_MAX), &Frame::Message(message)).map(|frame| frame.len())
 }

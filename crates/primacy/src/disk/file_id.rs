@@ -1,4 +1,4 @@
-//! The identity of an open file, by which a node notices that its state was removed or replaced while it runs.
+//! The identity of an open file, by which a running node notices that its state was removed or replaced.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::DiskError;
 
-/// The file that a name refers to.
+/// The device and inode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,

@@ -1,4 +1,4 @@
-//! The record of a state as Protocol Buffers has it. A tag that was once used is never given another meaning.
+//! The record of a state in Protocol Buffers. A tag that was once used is never given another meaning.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Record {

@@ -1,5 +1,5 @@
-//! Opening the files in a state directory. Another user may have had a hand in it, and may have left a link there, which would lead to
-//! any file of this user's, or a pipe, which nothing must wait for.
+//! Opening files in a state directory. Another user may have placed a symbolic link there, which would lead to any file of this user,
+//! or a pipe, which would block.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use primacy_stores::ownership::{check_state_dir, close_to_others, open_in_state_
 
 use super::DiskError;
 
-/// Checks that only this user and root could have put the directory there, or something into it; see [`check_state_dir`].
+/// Checks that only this user and root can have created the directory or a file in it; see [`check_state_dir`].
 ///
 /// # Errors
 /// [`DiskError::Forbidden`], with the owner and what to do.
@@ -18,7 +18,7 @@ pub(crate) fn check_dir(dir: &Path) -> Result<(), DiskError> {
     check_state_dir(dir).map_err(|why| refused(dir, why))
 }
 
-/// Checks the directory of a log in a state directory, which must not be a link.
+/// Checks the directory of a log in a state directory, which must not be a symbolic link.
 ///
 /// # Errors
 /// As of [`check_dir`].
@@ -30,15 +30,15 @@ pub(crate) fn check_dir_of_log(dir: &Path) -> Result<(), DiskError> {
     check_dir(dir)
 }
 
-/// Opens a file to read and write it.
+/// Opens a file for reading and writing.
 ///
 /// # Errors
-/// The system's, and that it is a link or another user's.
+/// The system's error; also if it is a symbolic link or belongs to another user.
 pub(crate) fn open_existing(path: &Path) -> io::Result<File> {
     open(path, false)
 }
 
-/// Opens a file to read and write it, and makes it if it is not there.
+/// Opens a file for reading and writing, and creates it if it does not exist.
 ///
 /// # Errors
 /// As of [`open_existing`].
@@ -46,10 +46,10 @@ pub(crate) fn open_or_make(path: &Path) -> io::Result<File> {
     open(path, true)
 }
 
-/// Makes a file in the place of what an earlier attempt may have left.
+/// Creates a file in place of one that an earlier attempt may have left.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(crate) fn make_anew(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -67,7 +67,7 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
         let why = format!("it belongs to the user {}", user_name(owner));
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
-    // Every user who can open it can lock it.
+    // Every user who can open a file can lock it.
     close_to_others(&file)?;
     Ok(file)
 }

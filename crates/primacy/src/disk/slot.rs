@@ -7,29 +7,29 @@
 //!                  | checksum | sequence | record … | zeros …                          |
 //! ```
 //!
-//! Numbers are big-endian. The checksum is the CRC-32 of the sector's index in its slot and of the sector without the checksum's own
-//! four bytes. Magic, version and checksum of the first sector keep their places and their meaning in every later version.
+//! Numbers are big-endian. The checksum is the CRC-32 of the sector's index in its slot and of the sector without the four bytes of
+//! the checksum. Magic, version and checksum of the first sector keep their places and their meaning in every later version.
 //!
-//! A disk writes a sector in whole or not at all. So a write that a crash has interrupted leaves whole sectors of the old state and
-//! whole sectors of the new one, and nothing else: a sector with a wrong checksum has rotted. Every sector carries the sequence number,
-//! even if it has only zeros, so that any whole sector tells which of the two states was being written.
+//! A disk writes a sector completely or not at all. So a write that a crash has interrupted leaves complete sectors of the old state
+//! and complete sectors of the new one, and nothing else: a sector with a wrong checksum is damaged. Every sector has the sequence
+//! number, even if it has only zeros otherwise, so that any intact sector tells which of the two states was being written.
 
 use std::collections::BTreeSet;
 
 /// The first bytes of each slot.
 const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
-/// One slot is one page, so that overwriting it needs no reading and no new space on a full disk.
+/// One slot is one page, so that overwriting it needs no read, and no new space on a full disk.
 pub(super) const LENGTH: usize = 4096;
-/// The least that a disk writes at once.
+/// The least that a disk writes atomically.
 pub(super) const SECTOR_LENGTH: usize = 512;
 const SECTORS: usize = LENGTH / SECTOR_LENGTH;
 /// The checksum and the sequence number of a sector.
 const SECTOR_HEADER_LENGTH: usize = 12;
 /// The offset of the checksum in the first sector.
 const FIRST_CHECKSUM_AT: usize = 12;
-/// The bytes of a slot beside its record.
+/// The bytes of a slot in addition to its record.
 const OVERHEAD: usize = FIRST_CHECKSUM_AT + SECTORS * SECTOR_HEADER_LENGTH + 4;
-/// The longest record that a slot takes, in bytes.
+/// The longest record that fits into a slot, in bytes.
 pub(super) const RECORD_LENGTH_MAX: usize = LENGTH - OVERHEAD;
 
 /// One of the two places in the file.
@@ -55,7 +55,7 @@ impl Slot {
     }
 }
 
-/// A slot that is whole.
+/// The content of an intact slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) version: u32,
@@ -66,24 +66,24 @@ pub(super) struct Content {
 /// The reason why a slot is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SlotError {
-    /// No sector is whole, and the first one does not begin as a state.
+    /// No sector is intact, and the first one does not begin with the magic.
     Magic,
     /// Its sectors belong to different states, or some have a wrong checksum.
     Broken {
-        /// The sequence numbers of the sectors that are whole.
+        /// The sequence numbers of the intact sectors.
         sequences: BTreeSet<u64>,
         /// The number of sectors with a wrong checksum.
         rotten: usize,
     },
-    /// All checksums are right, and the record makes no sense.
+    /// All checksums are right, and the record is invalid.
     Record(String),
     /// A later version has written it.
     Newer(u32),
 }
 
 impl SlotError {
-    /// Returns whether this slot surely has no newer state than the other one, which is whole and has this number: a sector of the state
-    /// before that one is still here. Else this slot may have been acknowledged, and have rotted.
+    /// Returns whether this slot certainly has no newer state than the other one, which is intact and has the sequence number `other`: a
+    /// sector of the state before that one is still here. Otherwise this slot may have been acknowledged, and damaged later.
     pub(super) fn is_behind(&self, other: u64) -> bool {
         match self {
             Self::Broken { sequences, .. } => {
@@ -111,7 +111,7 @@ impl std::fmt::Display for SlotError {
     }
 }
 
-/// The slot that has this record.
+/// Encodes a slot with this record.
 ///
 /// # Panics
 /// If the record is longer than [`RECORD_LENGTH_MAX`].
@@ -138,7 +138,7 @@ pub(super) fn seal(version: u32, sequence: u64, record: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// The content of a slot that is whole.
+/// Decodes an intact slot.
 pub(super) fn unseal(slot: &[u8]) -> Result<Content, SlotError> {
     let sectors: Vec<_> =
         slot.chunks(SECTOR_LENGTH).enumerate().map(|(index, bytes)| sector(index, bytes)).collect();
@@ -159,7 +159,8 @@ pub(super) fn unseal(slot: &[u8]) -> Result<Content, SlotError> {
     Ok(Content { version: u32::from_be_bytes(*version), sequence, record })
 }
 
-/// The version of a slot whose first sector is whole. The checksum is verified before anything else: a flipped bit is no newer version.
+/// The version of a slot whose first sector is intact. The checksum is verified first, so that a flipped bit is not taken for a newer
+/// version.
 pub(super) fn version(slot: &[u8]) -> Option<u32> {
     sector(0, slot.get(..SECTOR_LENGTH)?)?;
     slot.get(MAGIC.len()..)
@@ -172,7 +173,7 @@ const fn checksum_at(index: usize) -> usize {
     if index == 0 { FIRST_CHECKSUM_AT } else { 0 }
 }
 
-/// The sequence number and the content of a sector that is whole.
+/// The sequence number and the content of an intact sector.
 fn sector(index: usize, bytes: &[u8]) -> Option<(u64, &[u8])> {
     if index == 0 && !bytes.starts_with(&MAGIC) {
         return None;

@@ -1,17 +1,16 @@
-//! The durable state of a node, in a file.
+//! The state file: the durable state of a node.
 //!
-//! The file has two slots. A new state is written over the older one, in place, and flushed; so whatever happens in the middle of it,
-//! the other slot still has the last acknowledged state. Each slot carries a sequence number, which tells the newer one, and
-//! checksums of its sectors, which tell a write that was interrupted from rot: see `slot.rs`.
+//! The file has two slots. A new state is written over the older one, in place, and flushed. If that is interrupted, the other slot
+//! still has the last acknowledged state. Each slot has a sequence number, which identifies the newer one, and checksums of its
+//! sectors, which distinguish an interrupted write from damage: see `slot.rs`.
 //!
-//! A slot that lists voters or describes a log is written as version 2, and every other as version 1, though the two differ in
-//! nothing else: a program that knows version 1 only would skip the unknown fields, and write the slot again without them. Then its
-//! node would count the voters of its configuration, and could elect a leader with removed voters. So it must refuse the file, and it
-//! does.
+//! A slot with voters or with a log is written as version 2, and every other as version 1, though the formats are equal otherwise. A
+//! program that knows version 1 only would skip the unknown fields, and write the slot again without them. Then its node would count
+//! the configured voters, and could elect a leader with removed voters. Version 2 makes it refuse the file.
 //!
-//! A file that cannot be trusted is refused and never written to: a node that went on without its votes could vote twice in a term.
-//! If one slot is damaged, the other one is used only if it surely is the newer. An older copy of the whole file cannot be recognised
-//! here; where there is a log, it is compared with the file when both are opened.
+//! A file that cannot be trusted is refused and never written to: a node that has lost its votes could vote twice in a term. If one
+//! slot is damaged, the other one is used only if it certainly is the newer. An older copy of the whole file cannot be recognised
+//! here; if there is a log, it is compared with the file when both are opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,7 +35,7 @@ use crate::handshake::{DiskId, PeerDisk};
 /// The version of a record without voters and without a log.
 const VERSION_PLAIN: u32 = 1;
 const FILE_LENGTH: usize = 2 * slot::LENGTH;
-/// The room of a voter beside its address and twice its name, in bytes, at most.
+/// The most bytes of a voter in addition to its address and twice its name.
 const VOTER_OVERHEAD: usize = 32;
 
 /// The durable state of one node in one election: open, locked, and ready to be written.
@@ -46,14 +45,14 @@ const VOTER_OVERHEAD: usize = 32;
 pub struct StateFile {
     path: PathBuf,
     file: File,
-    /// The slot with the newest state; the other one is written next.
+    /// The slot with the newest state; the other one is overwritten next.
     newest: Slot,
     record: Record,
-    /// The file as it was opened, by its device and its number there.
+    /// The id of the opened file.
     identity: FileId,
-    /// The reason why nothing can be written any more, after a failed write.
+    /// The reason why nothing can be written any more: an earlier write failed.
     failed: Option<String>,
-    /// Holds the lock while it is open.
+    /// Holds the lock until dropped.
     _lock: Lock,
 }
 
@@ -66,55 +65,55 @@ pub struct LogReach {
     pub last: LeaderSequence,
 }
 
-/// The remains of a lost state, known by the log beside it.
+/// The state that replaces a lost state file, derived from the log beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remains {
     /// The last term of the log.
     pub(crate) term: Term,
-    /// The longest time for which it may have promised its support.
+    /// The longest promise that the lost state may have made.
     pub(crate) promise: Duration,
     /// True if its votes are lost.
     pub(crate) disk_state: DiskState,
-    /// True if the log may lack what its node has held.
+    /// True if the log may lack records that its node has held.
     pub(crate) log_lost: bool,
 }
 
-/// The state found in the file, or put there at the first start.
+/// The state that was read from the file, or written at the first start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The election's durable state.
     pub hard_state: HardState,
-    /// The incarnation of this process: its counter has been raised durably, and its nonce is new.
+    /// The incarnation of this process: its counter was increased durably, and its nonce is new.
     pub incarnation: Incarnation,
-    /// The number that was drawn when the file was made.
+    /// The disk id, drawn when the file was created.
     pub disk: DiskId,
-    /// The disks that this node has seen its peers with.
+    /// The recorded disks of the peers.
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
-    /// The voters that were recorded last, where metadata is kept.
+    /// With metadata: the voters that were recorded last.
     pub voters: Option<Arc<Voters>>,
     /// The durability with which an earlier process kept its log of metadata; `None` if none has kept one.
     pub log: Option<Durability>,
-    /// True if the log may lack records that this node has held, where metadata is kept.
+    /// With metadata: true if the log may lack records that this node has held.
     pub log_lost: bool,
-    /// The least extent of the log when the state was written last.
+    /// The extent that the log had at least when the state was last written.
     pub log_reach: LogReach,
-    /// True if the file was made just now: this node has never taken part, or has lost its disk.
+    /// True if the file was created just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
 
 impl StateFile {
-    /// Opens the state of `node` in `election` that is kept in `dir`, or makes it at the first start, and raises the counter of the
-    /// node's incarnation. The returned state is on the disk.
+    /// Opens the state of `node` in `election` in the directory `dir`, or creates it at the first start, and increases the counter
+    /// of the node's incarnation. The returned state is on the disk.
     ///
     /// Blocks for a few flushes of the disk, and never for another process.
     ///
     /// # Errors
-    /// [`DiskError`]; a file that was there before is left as it was, except if raising the counter failed.
+    /// [`DiskError`]; an existing file was not changed, unless increasing the counter failed.
     pub fn open(dir: &Path, election: &str, node: NodeId) -> Result<(Self, Stored), DiskError> {
         Self::open_or_make(dir, election, node, None)
     }
 
-    /// Opens the state as [`open`](Self::open) does; a state that replaces a lost one records what remains of that.
+    /// As [`open`](Self::open); a new file in place of a lost one begins with `remains`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -149,8 +148,8 @@ impl StateFile {
         let identity = FileId::of(&path, &file)?;
         let mut state = Self { path, file, newest, record, identity, failed: None, _lock: lock };
         // The state that was read may have been in the kernel's memory only: an earlier process may have been killed before its
-        // flush, or have ended because of a failed one. The slot is written again, in place and before the other one is touched, so
-        // that at any moment one of the two is good on the disk.
+        // flush, or its flush failed. So this slot is written again, in place and before the other one is overwritten: at any
+        // moment one of the two is intact on the disk.
         let (slot, again) = (state.newest, state.record.clone());
         state.write(slot, &again)?;
         let next = Record { incarnations: again.incarnations.saturating_add(1), ..again };
@@ -159,7 +158,7 @@ impl StateFile {
         Ok((state, stored))
     }
 
-    /// Raises the counter of the node's incarnation to `count`, if it is lower. Returns the counter.
+    /// Increases the counter of the node's incarnation to `count`, if it is lower. Returns the counter.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
@@ -170,11 +169,11 @@ impl StateFile {
         Ok(self.record.incarnations)
     }
 
-    /// Writes `hard_state` in place of the former one. When it returns, the new one survives a power cut.
+    /// Replaces `hard_state`. When this returns, the new one survives a power cut.
     ///
     /// # Errors
-    /// [`DiskError`], after which nothing may be sent that rests on this state, and every further write is
-    /// refused until the file is opened again.
+    /// [`DiskError`], after which no message may be sent that depends on this state, and every further write is refused
+    /// until the file is opened again.
     pub fn persist(&mut self, hard_state: &HardState) -> Result<(), DiskError> {
         self.advance(Record { hard_state: *hard_state, ..self.record.clone() })
     }
@@ -187,23 +186,23 @@ impl StateFile {
         let mut record = self.record.clone();
         let known = record.peer_disks.entry(node).or_insert_with(|| PeerDisk::first(disk));
         if known.disk != disk {
-            // It was readmitted with another one while this was on its way.
+            // The node was readmitted with another disk before this was recorded.
             known.former.insert(disk);
         }
         if record == self.record { Ok(()) } else { self.advance_with_peers(record, Some(node)) }
     }
 
-    /// Records the voters, in place of the former ones.
+    /// Replaces the recorded voters.
     ///
     /// # Errors
-    /// [`DiskError::VotersTooLong`] or [`DiskError::TooLong`], after which nothing has changed; else as
+    /// [`DiskError::VotersTooLong`] or [`DiskError::TooLong`], after which nothing has changed; otherwise as
     /// [`persist`](Self::persist).
     pub fn persist_voters(&mut self, voters: &Arc<Voters>) -> Result<(), DiskError> {
         check_room(&voters.members)?;
         self.advance_with_peers(Record { voters: Some(Arc::clone(voters)), ..self.record.clone() }, None)
     }
 
-    /// Remembers how the log is kept from now on, and whether it is lost.
+    /// Records the durability of the log from now on, and whether it is lost.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
@@ -214,7 +213,7 @@ impl StateFile {
         self.advance(Record { log: Some(log), log_lost, ..self.record.clone() })
     }
 
-    /// Remembers that the log is lost, or that it is not any more.
+    /// Records that the log is lost, or is not any more.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
@@ -225,7 +224,7 @@ impl StateFile {
         self.advance(Record { log_lost, ..self.record.clone() })
     }
 
-    /// Records the extent of the log: at once if another segment was begun, else with the next write.
+    /// Records the extent of the log: at once if another segment was begun, otherwise with the next write.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
@@ -237,7 +236,7 @@ impl StateFile {
         self.advance(Record { log_reach, ..self.record.clone() })
     }
 
-    /// Returns whether the state is still where it was opened.
+    /// Checks that the file is still the one that was opened.
     ///
     /// # Errors
     /// [`DiskError::Gone`].
@@ -245,10 +244,11 @@ impl StateFile {
         self.identity.check(&self.path)
     }
 
-    /// Accepts `node` with `disk` in place of its former disk, on an operator's word. The former disk never comes back.
+    /// Accepts `node` with `disk` in place of its former disk, at an operator's request. The former disk is never
+    /// accepted again.
     ///
     /// # Errors
-    /// [`DiskError::Replaced`] or [`DiskError::TooLong`], after which nothing has changed; else as
+    /// [`DiskError::Replaced`] or [`DiskError::TooLong`], after which nothing has changed; otherwise as
     /// [`persist`](Self::persist).
     pub fn readmit(&mut self, node: NodeId, disk: DiskId) -> Result<(), DiskError> {
         let mut record = self.record.clone();
@@ -260,7 +260,7 @@ impl StateFile {
         self.advance_with_peers(record, Some(node))
     }
 
-    /// The state file.
+    /// The path of the state file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -281,12 +281,12 @@ impl StateFile {
         })
     }
 
-    /// Writes a record with more entries of peers than the one before, unless that would leave too little room for the votes to come,
-    /// and for the disks of voters that were not seen yet.
+    /// Writes a record with more peer disks than the one before, unless that would leave too little room for later votes, and for the
+    /// disks of voters that were not seen yet.
     ///
-    /// Where voters come and go, the disks of former voters are forgotten when their room is needed, except that of `kept`: nodes
-    /// need no other one, and of a former voter that comes back under its old name it is only no longer noticed that it has another
-    /// disk.
+    /// If voters change, the disks of former voters are forgotten when their room is needed, except that of `kept`: nodes do not
+    /// need them. The only effect is that a former voter that returns under its old name may have another disk without being
+    /// noticed.
     fn advance_with_peers(&mut self, mut record: Record, kept: Option<NodeId>) -> Result<(), DiskError> {
         while let Err(error) = record.at_its_longest().encode(&self.path) {
             let gone = record.voters.as_ref().and_then(|voters| {
@@ -316,7 +316,7 @@ impl StateFile {
             return Err(DiskError::FailedBefore { path: self.path.clone(), cause: cause.clone() });
         }
         self.check_in_place()?;
-        // That it does not fit is known before anything is written, so it is no failed write.
+        // An overlong record is found before anything is written, so it is not a failed write.
         let bytes = record.encode(&self.path)?;
         let written = self.file.write_all_at(&bytes, slot.offset()).and_then(|()| self.file.sync_data());
         written.map_err(|error| {
@@ -326,7 +326,7 @@ impl StateFile {
     }
 }
 
-/// Checks that a node has room for these voters, in addition to all else that it must keep.
+/// Checks that a state file has room for these voters, in addition to everything else that it must hold.
 ///
 /// # Errors
 /// [`DiskError::VotersTooLong`]
@@ -337,8 +337,8 @@ pub(crate) fn check_room(members: &BTreeMap<NodeId, Arc<str>>) -> Result<(), Dis
     if length > VOTERS_LENGTH_MAX { Err(DiskError::VotersTooLong { voters, length }) } else { Ok(()) }
 }
 
-/// Makes the file under another name first, so that under its own name it is always whole. The lock is held, so no other process
-/// makes it, and a leftover of an earlier attempt may be overwritten.
+/// Creates the file under another name first, so that under its own name it is always complete. The lock is held, so no other
+/// process creates it, and a leftover of an earlier attempt may be overwritten.
 fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
     let new = path.with_extension("state.new");
     let second = Record { sequence: record.sequence + 1, ..record.clone() };
@@ -347,7 +347,7 @@ fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
         .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&new, path));
     if let Err(error) = made {
-        // Best effort: it would be overwritten at the next start anyway.
+        // Best effort: the next start would overwrite it anyway.
         let _ = std::fs::remove_file(&new);
         return Err(DiskError::io("make", path, error));
     }
@@ -370,10 +370,10 @@ struct Record {
     log_reach: LogReach,
 }
 
-/// The newer of the two slots that can be read.
+/// Reads the newer of the two slots.
 fn read(path: &Path, file: &File) -> Result<(Slot, Record), DiskError> {
     let mut bytes = Vec::new();
-    // One byte more than expected is enough to see that it is no state file; there is no need to read a terabyte for that.
+    // One byte more than expected is enough to recognise another file; there is no need to read a terabyte for that.
     let limit = u64::try_from(FILE_LENGTH + 1).expect("two pages");
     file.take(limit).read_to_end(&mut bytes).map_err(|error| DiskError::io("read", path, error))?;
     let path = path.to_owned();
@@ -438,14 +438,14 @@ impl Record {
         })
     }
 
-    /// The same, with what remains of an earlier state.
+    /// The record with what remains of a lost state.
     fn with(self, remains: Remains) -> Self {
         let Remains { term, promise, disk_state, log_lost } = remains;
         let hard_state = HardState { term, promise, disk_state, ..self.hard_state };
         Self { hard_state, log: Some(Durability::Fsync), log_lost, ..self }
     }
 
-    /// The same, with everything else as long as it may ever become.
+    /// The record with all fields at their greatest length.
     fn at_its_longest(&self) -> Self {
         let node = NodeId::new(&"x".repeat(NodeId::LENGTH_MAX)).expect("a name may be so long");
         let voted_for = Identity::new(node, Incarnation { count: u64::MAX, nonce: u64::MAX });

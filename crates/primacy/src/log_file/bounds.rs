@@ -1,4 +1,4 @@
-//! The state file's bounds on the log: a state file and a log that contradict each other are not trusted.
+//! Bounds on the log from the state file: if the two contradict each other, neither is trusted.
 
 use std::path::Path;
 
@@ -7,23 +7,23 @@ use primacy_core::Term;
 use super::LogError;
 use crate::disk::{LogReach, Stored};
 
-/// The bounds of a log's extent by the state file beside it.
+/// The bounds of a log's extent, from the state file beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// The log goes so far or further; zero where it may lack records that this node has held.
+    /// The extent that the log must have at least; zero if it may lack records that this node has held.
     at_least: LogReach,
-    /// No record is of a later term: a node writes down the term before it takes a record of it.
+    /// No record has a later term, because a node persists a term before it takes a record of it.
     term: Term,
 }
 
 impl Bounds {
-    /// The bounds that a state file sets.
+    /// The bounds from a state file.
     pub(crate) fn of(stored: &Stored, log_lost: bool) -> Self {
         let at_least = if log_lost { LogReach::default() } else { stored.log_reach };
         Self { at_least, term: stored.hard_state.term }
     }
 
-    /// None.
+    /// No bounds.
     pub(crate) fn none() -> Self {
         Self { at_least: LogReach::default(), term: Term(u64::MAX) }
     }

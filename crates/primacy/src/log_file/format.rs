@@ -1,5 +1,4 @@
-//! Records and the content of first pages, as Protocol Buffers has them. A tag that was once used is never given another
-//! meaning.
+//! Records and the content of first pages in Protocol Buffers. A tag that was once used is never given another meaning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use primacy_kv::replication::log::{Record, RecordBody};
 use primacy_kv::replication::voters::Voters;
 use prost::Message as _;
 
-/// A message with an invalid field; the name of the field.
+/// Error: an invalid field, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotAllowed(String);
 
@@ -137,7 +136,7 @@ pub(super) fn read_node(name: &str) -> Result<NodeId, NotAllowed> {
     NodeId::new(name).map_err(|_| not_allowed("a node name"))
 }
 
-/// A random number of a file.
+/// Reads the random id of a file.
 pub(super) fn read_id<const LENGTH: usize>(bytes: &[u8]) -> Result<[u8; LENGTH], NotAllowed> {
     bytes.try_into().map_err(|_| not_allowed("the file's id"))
 }
@@ -166,7 +165,7 @@ fn read_record(record: message::Record) -> Result<Record, NotAllowed> {
     Ok(Record { number, body })
 }
 
-/// The records of a block, of which each has one at least.
+/// The records of a block, which has at least one.
 pub(super) fn read_block(bytes: &[u8]) -> Result<Vec<Record>, NotAllowed> {
     let block = message::Block::decode(bytes)?;
     if block.records.is_empty() {

@@ -1,4 +1,4 @@
-//! A log without a state file beside it, a damaged log, and how an operator repairs both.
+//! A log without a state file, and a damaged log; and their repair by an operator.
 
 use std::fs;
 use std::io;
@@ -16,41 +16,41 @@ use super::{LogError, LogFile, Owner};
 use crate::config::LOST_PROMISE_MAX;
 use crate::disk::{self, Remains, StateFile};
 
-/// The suffix of a log that was set aside, before its number.
+/// The suffix of a damaged log's new name, before a number.
 const ASIDE: &str = "damaged";
 
-/// A log without a state file: its node has had one, for the log is made after it.
+/// A log without a state file. There was one once, because it is created before the log.
 #[derive(Debug)]
 pub(crate) struct Orphan {
     /// The directory of the log.
     path: PathBuf,
-    /// The term of the last record, as far as the log can be read.
+    /// The term of the last record that can be read.
     term: Term,
     /// The voters that the log states last.
     voters: Option<Arc<Voters>>,
-    /// The reason why it cannot be read, where it is damaged.
+    /// The error of reading it, if it is damaged.
     damaged: Option<LogError>,
 }
 
 /// A repair that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// The damaged log has this name now; its node gets it again from the others when it is started.
+    /// The damaged log was renamed to this; the node gets its records from the others when it starts.
     SetAside(PathBuf),
-    /// The state of the only voter was made again from its log.
+    /// The state of the only voter was rebuilt from its log.
     StateMade,
     /// There is nothing to repair.
     Nothing,
-    /// The node has a state and no log: it gets one from the others when it is started.
+    /// The node has a state and no log: it gets the records from the others when it starts.
     NoLog,
-    /// No such node has been here.
+    /// There are no files of such a node.
     NoNode,
 }
 
 /// Looks for a log without a state file.
 ///
 /// # Errors
-/// [`LogError`] if there is one that cannot be read.
+/// [`LogError`] if there is a log that cannot be read.
 pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<Orphan>, LogError> {
     let name = disk::file_name(election, node)?;
     disk::check_dir(dir)?;
@@ -74,7 +74,8 @@ pub(crate) fn orphan(dir: &Path, election: &str, node: NodeId) -> Result<Option<
 }
 
 impl Orphan {
-    /// The state with which `node` comes back: as a node that has lost its disk, for its votes are lost. The others readmit it.
+    /// The state with which `node` starts: as a node that has lost its disk, because its votes are lost. The others must
+    /// readmit it.
     ///
     /// # Errors
     /// [`LogError::StateLost`] if no other of these `peers` votes, or [`LogError::BothLost`].
@@ -99,12 +100,12 @@ impl Orphan {
     }
 }
 
-/// Returns true if no other node votes, as far as is recorded.
+/// Returns true if `voters` names no other node.
 fn is_only_voter(node: NodeId, voters: Option<&Voters>) -> bool {
     voters.is_some_and(|voters| voters.members.keys().eq([&node]))
 }
 
-/// Adapts the result of reading a log of `node`: the only voter is not told to get it from others.
+/// Adapts the error of a damaged log: the only voter cannot get its records from other nodes.
 pub(crate) fn among_voters<T>(
     read: Result<T, LogError>,
     node: NodeId,
@@ -118,16 +119,16 @@ pub(crate) fn among_voters<T>(
     }
 }
 
-/// Repairs a node's files, as far as that is safe. The node must not run. Blocks for a few flushes of the disk.
+/// Repairs a node's files, as far as that is safe. The node must not be running. Blocks for a few flushes of the disk.
 ///
-/// A damaged log is set aside under another name, so that its node gets one again from the others when it is started. First the
-/// loss of the log is recorded. Until the node has it again, it counts for none of the majorities that hold a record. The log of
-/// the only voter stays where it is, for no other node has it.
+/// A damaged log is renamed, so that the node gets its records from the others when it starts. The loss of the log is recorded
+/// first: until the node has the records again, it counts in no majority for a record. The log of the only voter is kept,
+/// because no other node has its records.
 ///
-/// The lost state of the only voter is made again from its log, which has a record of each term in which it led.
+/// The lost state of the only voter is rebuilt from its log, which has a record of each term in which it led.
 ///
 /// # Errors
-/// [`LogError`]; everything is where it was.
+/// [`LogError`]; then nothing was renamed or created.
 pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogError> {
     let name = disk::file_name(election, node)?;
     let log = dir.join(format!("{name}.log"));
@@ -136,7 +137,8 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
             return Err(orphan.damaged.unwrap_or(LogError::OthersVote { path: orphan.path }));
         }
         let lock = disk::lock(&log.join("lock"), &log)?;
-        // It voted for itself alone, and made no term known before that term's first record was on the disk.
+        // The only voter has voted for itself alone, and has announced no term before that term's first record was on
+        // the disk.
         let remains = Remains {
             term: orphan.term,
             promise: LOST_PROMISE_MAX,
@@ -147,7 +149,7 @@ pub fn repair(dir: &Path, election: &str, node: NodeId) -> Result<Repair, LogErr
         drop(lock);
         return Ok(Repair::StateMade);
     }
-    // Nothing is to be made where nothing is.
+    // Create nothing if there is nothing.
     let is_there = |path: &Path| match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         found => found.map(|_| true).map_err(|error| LogError::io("find", path, error)),

@@ -1,4 +1,4 @@
-//! Reading a log before any of it is changed, and repairing its end.
+//! Reads a log before any of it is changed, and repairs its end.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::disk::{self, LogReach};
 
-/// The end of the last segment, as it was found.
+/// The end of the last segment.
 #[derive(Debug)]
 pub(super) struct Tail {
     id: SegmentId,
-    /// The last block, and where it is.
+    /// The last block and its range.
     last_block: Option<(Range<usize>, Vec<u8>)>,
     end: u64,
     torn: u64,
@@ -44,14 +44,13 @@ impl Tail {
         Self { id: header.id, last_block, end, torn, length, step: header.step }
     }
 
-    /// Puts zeros in the place of a torn block, and makes the whole ones durable. The file keeps its length: a shorter one was
-    /// cut.
+    /// Overwrites a torn block with zeros, and makes the complete blocks durable. The length of the file is not changed.
     pub(super) fn mend(self, path: &Path) -> Result<Active, LogError> {
         let mended = disk::open_existing(path).and_then(|file| {
             let torn = usize::try_from(self.torn).map_err(io::Error::other)?;
             file.write_all_at(&vec![0; torn], self.end)?;
-            // An earlier process may have been killed before its flush, or have ended because of a failed one. Those before it
-            // were flushed, or it would not have been begun.
+            // An earlier process may have been killed before its flush, or its flush failed. The blocks before it were
+            // flushed, because otherwise it would not have been begun.
             if let Some((range, bytes)) = &self.last_block {
                 file.write_all_at(bytes, range.start as u64)?;
             }
@@ -63,11 +62,11 @@ impl Tail {
     }
 }
 
-/// A log as it is read before any of it is changed.
+/// A log that was read and not changed.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) snapshot: Option<Arc<Snapshot>>,
-    /// The records above it.
+    /// The records after the snapshot.
     pub(super) records: Vec<Record>,
     pub(super) numbers: Numbers,
     /// The segments that are needed, by their headers.
@@ -91,7 +90,7 @@ impl Reading {
         LogReach { segment: self.index_next - 1, last: self.numbers.last }
     }
 
-    /// The voters that the log states last; `None` if it has no record.
+    /// The voters that the log states last; `None` if it states none.
     pub(super) fn voters(&self) -> Option<&Arc<Voters>> {
         let stated = self.records.iter().rev().find_map(Record::voters);
         stated.or_else(|| self.snapshot.as_ref().map(|snapshot| &snapshot.voters))
@@ -101,7 +100,7 @@ impl Reading {
         let snapshot = read_snapshot(&dir.join(SNAPSHOT), owner)?;
         let base = snapshot.as_ref().map_or(LeaderSequence::NONE, |snapshot| snapshot.number);
         let mut all = read_headers(dir, owner)?;
-        // Every record before a segment that begins at or below the snapshot is in the snapshot.
+        // A segment that begins at or below the snapshot is enough: the snapshot has every record before it.
         let needed = all.iter().rposition(|(_, header)| header.after <= base);
         let damaged = |found: String| LogError::Damaged { path: dir.to_owned(), found };
         if let (None, Some((path, first))) = (needed, all.first()) {
@@ -139,7 +138,7 @@ impl Reading {
         Ok(reading)
     }
 
-    /// The defects that are going to be repaired.
+    /// The defects that will be repaired.
     pub(super) fn found(&self) -> Vec<LogDefect> {
         let torn = self.tail.iter().zip(self.segments.back()).filter(|(tail, _)| tail.torn > 0);
         let found = torn.map(|(tail, segment)| LogDefect::TornTail {
@@ -200,7 +199,7 @@ fn read_snapshot(path: &Path, owner: &Owner) -> Result<Option<Arc<Snapshot>>, Lo
     Ok(Some(Arc::new(snapshot)))
 }
 
-/// The first pages of all segments, in their order.
+/// Reads the first pages of all segments, in their order.
 fn read_headers(dir: &Path, owner: &Owner) -> Result<Vec<(PathBuf, Header)>, LogError> {
     let listed = |error| LogError::io("list", dir, error);
     let mut headers = Vec::new();
@@ -225,7 +224,7 @@ fn read_headers(dir: &Path, owner: &Owner) -> Result<Vec<(PathBuf, Header)>, Log
     Ok(headers)
 }
 
-/// The number in the name of a segment; `None` for any other file, which is left alone.
+/// The index in the file name of a segment; `None` for any other file, which is ignored.
 pub(super) fn segment_index(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SEGMENT_SUFFIX)?;
     let index = u64::from_str_radix(digits, 16).ok()?;
@@ -239,7 +238,7 @@ fn refuse_foreign(path: &Path, owner: &Owner, of: Owner) -> Result<(), LogError>
     Err(LogError::Foreign { path: path.to_owned(), election: of.election, node: of.node })
 }
 
-/// A whole segment. Its length is bounded, and so is the memory that this takes.
+/// Reads a whole segment. Its length is limited, and so is the memory.
 fn read_file(path: &Path) -> Result<Vec<u8>, LogError> {
     let file = disk::open_existing(path).map_err(|error| LogError::io("open", path, error))?;
     let mut bytes = Vec::new();

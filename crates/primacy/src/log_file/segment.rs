@@ -1,4 +1,4 @@
-//! One file of a log: a first page, and blocks.
+//! A segment: one file of a log, with a first page and blocks.
 //!
 //! ```text
 //!   0            4096                                       length of the file
@@ -8,18 +8,18 @@
 //!           | mark | header checksum | length | content checksum | content … | end |
 //! ```
 //!
-//! Numbers are big-endian. The mark is the beginning of the segment's id, a random number that no two segments share; its first
-//! byte is never zero, so no block begins where nothing was written. The header's checksum is the CRC-32 of the whole id, of the
-//! block's offset in the file, of its length and of the content's checksum. So bytes that look like a block were written as one
-//! to this place of this segment, and are no remains of another file on the disk, and no content of a record looks like a block.
+//! Numbers are big-endian. The mark is the beginning of the segment's id, a random number that no two segments share. Its first
+//! byte is never zero, so that unwritten space never looks like a block. The header's checksum is the CRC-32 of the whole id, of
+//! the block's offset in the file, of its length and of the content's checksum. So bytes that look like a block were written as
+//! a block at this offset of this segment: they are neither remains of another file nor the content of a record.
 //!
-//! The content is combined with the id, byte by byte by exclusive or, and the end is one byte that is not zero. So no sector of a
-//! block has zeros only, whatever the records are, and one that has was not written: that tells a write that a crash has
-//! interrupted from rot. (etcd looks for the same in its write-ahead log, whose records may have such sectors.)
+//! The content is XORed with the id, and the end is one byte that is not zero. So every written sector of a block has bytes that
+//! are not zero, whatever the records are; a sector of zeros was not written. That distinguishes an interrupted write from
+//! damage. (etcd uses the same test in its write-ahead log, whose records may have such sectors.)
 //!
-//! The last sector of the first page is the mark of what was flushed: the offset of its end, and the CRC-32 of the id and of
-//! that. It is written when a block was flushed, and reaches the disk with the next one, or when the kernel writes it. So it is
-//! noticed if blocks read as zeros after they were flushed.
+//! The last sector of the first page is the mark of the last flush: the offset of the last block's end, and the CRC-32 of the
+//! id and of that offset. It is written after a block was flushed, and reaches the disk with the next block, or when the kernel
+//! writes it. So blocks that read as zeros after they were flushed are noticed.
 
 use std::ops::Range;
 
@@ -34,17 +34,17 @@ const MAGIC: Magic = *b"PRIMLOG\x1a";
 /// The length of a block's header, in bytes.
 pub(super) const BLOCK_HEADER_LENGTH: usize = 16;
 const MARK_LENGTH: usize = 4;
-/// The last byte of a block. No flipped bit makes a zero of it.
+/// The last byte of a block. A single flipped bit does not make it zero.
 const END: u8 = 0xff;
 
-/// The random number of a segment.
+/// The id of a segment, a random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentId([u8; Self::LENGTH]);
 
 impl SegmentId {
     pub(super) const LENGTH: usize = 16;
 
-    /// The id that is made of these random bytes.
+    /// Makes an id of random bytes.
     pub(super) const fn new(mut bytes: [u8; Self::LENGTH]) -> Self {
         bytes[0] |= 0x81; // No flipped bit makes a zero of it.
         Self(bytes)
@@ -55,7 +55,8 @@ impl SegmentId {
         [a, b, c, d]
     }
 
-    /// Makes a block for this place of the room for its header and of its [finished](finish_content) content.
+    /// Fills in the header of a block at this offset. `block` has room for the header, and the
+    /// [finished](finish_content) content.
     ///
     /// # Panics
     /// If there is no room for the header, or the content has 4 GiB.
@@ -70,7 +71,7 @@ impl SegmentId {
         header[12..].copy_from_slice(&sum);
     }
 
-    /// The last sector of the first page, when blocks up to this byte were flushed.
+    /// The mark of the last flush, for blocks that end at `end`.
     pub(super) fn flushed_mark(&self, end: u64) -> [u8; SECTOR_LENGTH] {
         let mut sum = crc32fast::Hasher::new();
         sum.update(&self.0);
@@ -81,7 +82,7 @@ impl SegmentId {
         sector
     }
 
-    /// The offset up to which blocks were flushed for certain, by the mark in these bytes of a segment.
+    /// The offset up to which blocks were certainly flushed, by the mark in these bytes of a segment.
     fn flushed(&self, bytes: &[u8]) -> Result<u64, Wrong> {
         let sector = bytes.get(LAST_SECTOR_AT..PAGE_LENGTH).unwrap_or_default();
         let end = sector.first_chunk().map_or(0, |end| u64::from_be_bytes(*end));
@@ -92,10 +93,10 @@ impl SegmentId {
         Err(Wrong::Damaged { offset: LAST_SECTOR_AT as u64, found })
     }
 
-    /// Combines all but the last byte with the id, or takes it out again.
+    /// XORs all but the last byte with the id; the same operation unmasks them.
     fn mask(&self, content: &mut [u8]) {
         let Some((_, masked)) = content.split_last_mut() else { return };
-        // A piece at a time: byte by byte it would take as long as all else that an append does before its flush.
+        // In pieces of the id's length: byte by byte it would take as long as the rest of an append before its flush.
         let key = u128::from_ne_bytes(self.0);
         let (pieces, rest) = masked.as_chunks_mut::<{ Self::LENGTH }>();
         pieces.iter_mut().for_each(|piece| *piece = (u128::from_ne_bytes(*piece) ^ key).to_ne_bytes());
@@ -117,20 +118,20 @@ impl SegmentId {
 pub(super) struct Header {
     pub(super) owner: Owner,
     pub(super) id: SegmentId,
-    /// The index of the segment in its log, in the order in which they were made.
+    /// The index of the segment in its log, in the order of their creation.
     pub(super) index: u64,
     /// The record before its first one.
     pub(super) after: LeaderSequence,
-    /// Its length is a multiple of this.
+    /// The step: its length is a multiple of this.
     pub(super) step: u64,
 }
 
-/// Puts the end behind the content of a block.
+/// Appends the end byte to the content of a block.
 pub(super) fn finish_content(block: &mut Vec<u8>) {
     block.push(END);
 }
 
-/// The length of a segment whose last block ends here: the header of the next one has room.
+/// The length of a segment whose last block ends at `end`, with room for the header of the next one.
 pub(super) const fn length_for(end: u64, step: u64) -> u64 {
     (end + BLOCK_HEADER_LENGTH as u64).next_multiple_of(step)
 }
@@ -148,7 +149,7 @@ impl Header {
         page::seal(MAGIC, page::VERSION, &content.encode_to_vec())
     }
 
-    /// Reads the header of the segment that begins with these bytes.
+    /// Decodes the header at the beginning of a segment.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Wrong> {
         let content = page::unseal(MAGIC, bytes)?;
         let header = message::Segment::decode(content).map_err(|error| Wrong::first_page(&error))?;
@@ -170,19 +171,19 @@ impl Header {
 /// The content of a segment after its first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
-    /// The blocks that are whole, each with its header, in the order in which they were written.
+    /// The complete blocks, each with its header, in the order in which they were written.
     pub(super) blocks: Vec<Range<usize>>,
     /// The offset of the next block.
     pub(super) end: usize,
-    /// The bytes of a torn block there. It is not whole, and no other block follows it.
+    /// The number of bytes of a torn block at `end`: it is incomplete, and no other block follows it.
     pub(super) torn: usize,
 }
 
-/// Parses a segment, its first page included.
+/// Parses a segment, including its first page.
 ///
-/// One block is under way at a time, and the next one is written only when it is on the disk. So a block that is not whole is the
-/// one at which the power went off, if a sector of it was not written. But if any block was begun after it, all of its sectors
-/// were written, or the mark of what was flushed is behind it, it was once whole, and acknowledged.
+/// Blocks are written one at a time, and each is flushed before the next one is written. So an incomplete block is the one that a
+/// power cut has interrupted, if a sector of it was not written. It was once complete, and acknowledged, if another block was
+/// begun after it, if all of its sectors were written, or if the mark of the last flush is behind it.
 pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong> {
     let (id, length) = (&header.id, bytes.len());
     let damaged = |offset: usize, found: String| Err(Wrong::Damaged { offset: offset as u64, found });
@@ -223,7 +224,7 @@ pub(super) fn contents(header: &Header, bytes: &[u8]) -> Result<Contents, Wrong>
     Ok(Contents { blocks, end, torn })
 }
 
-/// The reason why the incomplete block there is not the one at which the power went off.
+/// The reason why an incomplete block is not a torn write, but damage.
 fn rot(id: &SegmentId, bytes: &[u8], at: usize) -> Option<String> {
     let (end, found) = match header_at(id, bytes, at) {
         Some(header) => {
@@ -234,7 +235,8 @@ fn rot(id: &SegmentId, bytes: &[u8], at: usize) -> Option<String> {
             (end, "a block stands there, all of which was written, and its checksum is wrong")
         }
         None => {
-            // A header that continues in the next sector may end with zeros, and the bytes after it are not all zeros.
+            // If a header continues in the next sector, its part there may be zeros, and the bytes after it are not all
+            // zeros.
             let end = at + BLOCK_HEADER_LENGTH;
             let goes_over = at % SECTOR_LENGTH + BLOCK_HEADER_LENGTH > SECTOR_LENGTH;
             let end = if goes_over { end.next_multiple_of(SECTOR_LENGTH).min(bytes.len()) } else { end };
@@ -268,14 +270,14 @@ pub(super) fn records(
     })
 }
 
-/// The content of a block's header, when its checksum is right.
+/// A block's header with a right checksum.
 struct BlockHeader {
     length: usize,
     content_sum: [u8; 4],
 }
 
 impl BlockHeader {
-    /// The place of the content, if it is whole.
+    /// The range of the content, if it is complete.
     fn content(&self, bytes: &[u8], at: usize) -> Option<Range<usize>> {
         let start = at + BLOCK_HEADER_LENGTH;
         let end = start.checked_add(self.length)?;
@@ -299,7 +301,8 @@ fn header_at(id: &SegmentId, bytes: &[u8], at: usize) -> Option<BlockHeader> {
     Some(BlockHeader { length, content_sum: *content_sum })
 }
 
-/// The offset of a block, from this place on. Its header is enough: a block is begun only when the one before it is on the disk.
+/// The offset of the first block at or after `from`. A header is enough evidence: a block is begun only when the one before it
+/// was flushed.
 fn later_block(id: &SegmentId, bytes: &[u8], from: usize) -> Option<usize> {
     let mark = id.mark();
     let starts = bytes.get(from..)?.windows(MARK_LENGTH).enumerate();

@@ -1,4 +1,4 @@
-//! The file of a snapshot: a first page, and the content in pieces, so that its bytes are never needed all at once.
+//! The file of a snapshot: a first page, and the content in pieces, so that it need not be in memory all at once.
 //!
 //! ```text
 //!   0            4096
@@ -8,9 +8,8 @@
 //!           | length | checksum | bytes … |
 //! ```
 //!
-//! The bytes of all pieces are the voters, as Protocol Buffers has them, and then the state; the first page has the length of
-//! each of the two. Numbers are big-endian. The checksum is the CRC-32 of the file's random id, of the index of the piece, of
-//! its length and of its bytes.
+//! The pieces contain the voters, in Protocol Buffers, and then the state; the first page has the length of each. Numbers are
+//! big-endian. The checksum is the CRC-32 of the file's random id, of the index of the piece, of its length and of its bytes.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ const PIECE_HEADER_LENGTH: usize = 8;
 /// The most bytes of a piece.
 pub(super) const PIECE_LENGTH_MAX: usize = 256 * 1024;
 
-/// The random number of a snapshot's file.
+/// The random id of a snapshot's file.
 pub(super) type SnapshotId = [u8; 16];
 
 /// Writes a snapshot.
@@ -48,7 +47,7 @@ pub(super) fn write(
         state_length: snapshot.state.len() as u64,
     };
     to.write_all(&page::seal(MAGIC, page::VERSION, &content.encode_to_vec()))?;
-    // The voters and the state begin pieces of their own; a reader need not know.
+    // The voters and the state each begin a piece; readers do not depend on that.
     let pieces = voters.chunks(PIECE_LENGTH_MAX).chain(snapshot.state.chunks(PIECE_LENGTH_MAX));
     for (index, bytes) in pieces.chain([&[][..]]).enumerate() {
         let length = u32::try_from(bytes.len()).expect("a piece is short").to_be_bytes();
@@ -59,7 +58,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Reads a snapshot to its end, and its owner. Takes memory for the bytes read, and not for the stated length.
+/// Reads a complete snapshot, and its owner. Memory grows with the bytes read, and not with the stated length.
 pub(super) fn read(from: &mut impl Read) -> Result<(Owner, Snapshot), Wrong> {
     let mut first = Vec::new();
     from.take(PAGE_LENGTH as u64).read_to_end(&mut first).map_err(Wrong::Unread)?;
@@ -95,7 +94,7 @@ pub(super) fn read(from: &mut impl Read) -> Result<(Owner, Snapshot), Wrong> {
     Ok((Owner { election: header.election, node }, snapshot))
 }
 
-/// The pieces that are still to be read.
+/// The pieces that were not read yet.
 struct Pieces<'a, R> {
     from: &'a mut R,
     id: SnapshotId,
