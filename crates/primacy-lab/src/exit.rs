@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// The end of the command.
+/// The exit of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done.
@@ -20,7 +20,7 @@ pub(crate) enum Exit {
     System,
     /// A directory cannot be made or written.
     State,
-    /// The directory of the measured nodes is on no disk.
+    /// The directory of the measured nodes is not on a disk.
     Config,
     /// Ended by this signal.
     Signal(i32),
@@ -82,10 +82,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Writes to standard output. A reader that has closed the pipe has read enough.
+/// Writes to standard output. A closed pipe is not an error.
 ///
 /// # Errors
-/// [`Exit::Failed`] if it takes nothing, such as a full disk.
+/// [`Exit::Failed`] if the output cannot be written, as to a full disk.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -96,7 +96,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// An end with its reason.
+/// An exit with an error message.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,

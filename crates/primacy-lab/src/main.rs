@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Where nothing can be printed, the exit code must do.
+            // If nothing can be printed, the exit code must suffice.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }

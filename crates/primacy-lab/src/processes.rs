@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
-/// The pause between two looks at processes that are being ended.
+/// The interval between two checks of processes that are being ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// All that a process has started, and they in turn.
+/// All descendants of a process.
 pub(crate) fn descendants_of(process: Pid) -> Vec<Pid> {
     let mut found = children_of(process);
     let mut looked_at = 0;
@@ -21,7 +21,7 @@ pub(crate) fn descendants_of(process: Pid) -> Vec<Pid> {
     found
 }
 
-/// Ends by SIGKILL all that this process has started, and orphans that it has inherited as a subreaper. Returns when nothing is left.
+/// Kills all descendants of this process by SIGKILL, and the orphans that it has inherited as a subreaper. Returns when none is left.
 pub(crate) fn end_descendants() {
     loop {
         for descendant in descendants_of(getpid()) {

@@ -1,4 +1,4 @@
-//! `primacy-lab replay`: a script or a seed's whole story, as text, as JSON or drawn.
+//! `primacy-lab replay`: the events of a script or of a seed's world, as text, as JSON or drawn.
 
 use std::fs;
 use std::io::Write as _;
@@ -99,7 +99,7 @@ impl Level {
 }
 
 impl Replay {
-    /// The levels that are shown of a seed, and of a script that is not shown in its own way.
+    /// The levels shown for a seed, or for a script with an explicit level.
     fn levels(&self) -> Levels {
         self.level.unwrap_or(Level::Message).levels()
     }
@@ -163,7 +163,7 @@ fn draw(file: &Path, picture: &str) -> Result<(), Failure> {
 
 fn tell(args: &Replay, replayed: &Replayed) -> Result<(), Failure> {
     let in_frame = |entry: &&Entry| replayed.frame.from <= entry.at && entry.at <= replayed.frame.until;
-    // Renewals are always recorded, and shown where heartbeats are.
+    // Renewals are always recorded, but shown only together with heartbeats.
     let levels = args.level.map(Level::levels);
     let wanted =
         |entry: &&Entry| levels.is_none_or(|levels| levels.contain(entry.level)) || !entry.prolongs();

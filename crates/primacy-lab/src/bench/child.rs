@@ -1,5 +1,5 @@
-//! The processes that the bench runs beside the nodes, from the same program file: `primacy-lab bench-child ROLE`, which only the bench
-//! starts. It needs no command line parser, whose time would count as the job's.
+//! The child processes of the bench, which run the same program file: `primacy-lab bench-child ROLE`, started only by
+//! the bench. They do without the command line parser, whose time would count as the job's.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -13,27 +13,27 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::partition_guardian;
 use super::partition_node::{self, Node, TIME_TO_LIVE};
 
-/// A job that prints its first line with the time, and then does nothing.
+/// A job that prints its first line with the time, and then sleeps.
 pub(crate) const JOB: &str = "job";
-/// Sends back what it receives: `echo ADDRESS`.
+/// An echo server: `echo ADDRESS`.
 pub(crate) const ECHO: &str = "echo";
-/// Prints that it runs, and waits to be killed.
+/// A process that prints a line, and waits to be killed.
 pub(crate) const VICTIM: &str = "victim";
-/// Keeps one core busy.
+/// A process that keeps one core busy.
 pub(crate) const BUSY: &str = "busy";
 
-/// Takes part in partitions: `partition-node NAME PEERS DIR [LEDGERS [SECONDS]]`; the directory of the ledgers that it writes to, and the
-/// time to live of its session.
+/// A node of the partitions bench: `partition-node NAME PEERS DIR [LEDGERS [SECONDS]]`, with the directory of the
+/// ledgers that it writes to, and the time to live of its session.
 pub(crate) const PARTITION_NODE: &str = "partition-node";
-/// The same with a guardian that vouches for its death.
+/// The same with a guardian that reports its death.
 pub(crate) const GUARDED_PARTITION_NODE: &str = "guarded-partition-node";
 /// The guardian: `partition-guardian PID SPEC`.
 pub(crate) const PARTITION_GUARDIAN: &str = "partition-guardian";
 
-/// The length of the messages that are sent back and forth: that of a heartbeat.
+/// The length of the echoed messages: that of a heartbeat.
 pub(crate) const MESSAGE_LENGTH: usize = 64;
 
-/// Runs one of them.
+/// Runs the child process of this role.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let role = args.next().and_then(|role| role.into_string().ok());
     // A guardian outlives its node, and ends when it has reported the death.
@@ -57,7 +57,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // An error means that the reader is gone, and then nothing matters any more.
+    // An error means that the reader is gone; no output matters any more.
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -1,4 +1,4 @@
-//! The nodes of a bench: started, struck and started again; their output is read as it comes.
+//! The nodes of a bench: start, fault and restart; their output is read as it arrives.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
@@ -18,7 +18,7 @@ use super::subject::{self, Home, Meeting, Settings};
 use super::{failed, primacy};
 use crate::exit::{Exit, Failure};
 
-/// The longest time to wait for anything that must happen before the bench gives up.
+/// The maximum time to wait for an expected event before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval between two checks of the kernel's connections.
 const LOOK: Duration = Duration::from_millis(10);
@@ -26,34 +26,34 @@ const LOOK: Duration = Duration::from_millis(10);
 const SETTLE_MARGIN: Duration = Duration::from_millis(100);
 /// The time after its start at which a guardian has connected to all peers that are there.
 const SETTLING_TIME: Duration = Duration::from_secs(1);
-/// The number of last lines that are shown when something does not happen.
+/// The number of output lines shown when an expected event does not happen.
 const LINES_SHOWN: usize = 16;
-/// Below the kernel's ephemeral ports, so that a node that is started again finds its own port free.
+/// Ports below the kernel's ephemeral range, so that a restarted node finds its port free.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-/// The names, and with them the largest cluster.
+/// The names of nodes; their number is the maximum size of a cluster.
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
-/// Where the nodes are.
+/// The network of the nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Network<'a> {
-    /// All on this machine's loopback.
+    /// All nodes on this machine's loopback.
     Loopback,
-    /// All on the loopback of a namespace.
+    /// All nodes on the loopback of one namespace.
     Inside(&'a Namespaces, &'a str),
-    /// Each in a namespace of its own.
+    /// Each node in a namespace of its own.
     Bridged(&'a Namespaces),
 }
 
 /// A process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcessRole {
-    /// The node itself; of `primacy run`, the supervisor.
+    /// The node itself; for `primacy run`, the supervisor.
     Node,
     Guardian,
     Job,
 }
 
-/// The nodes, and their state by their own output.
+/// The nodes, with their state as their own output reports it.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
     group: &'a ProcessGroup,
@@ -66,7 +66,7 @@ pub(super) struct Cluster<'a> {
     nodes: Vec<Node>,
     lines: Lines,
     last_lines: VecDeque<String>,
-    /// Processes whose parent was killed; this process is their parent then.
+    /// Processes whose parent was killed, and which this process has inherited.
     orphans: Vec<Pid>,
 }
 
@@ -81,33 +81,33 @@ struct Node {
     /// The start of its guardian, in nanoseconds of the boot clock.
     guarded_at: Option<u64>,
     job: Option<i32>,
-    /// Its election, if it leads by its own account.
+    /// Its election, if it reports that it leads.
     leads: Option<NodeEvent>,
     /// The first line of its job.
     works: Option<NodeEvent>,
     /// The leader that it follows, and the term.
     follows: Option<(String, u64)>,
-    /// The number of times that it was elected, in all its incarnations.
+    /// The number of its elections, over all incarnations.
     elections: u64,
 }
 
-/// The reason for which a new leader campaigned, in its own words.
+/// The reason for which a new leader campaigned, as it reports it.
 pub(super) type Evidence = String;
 
-/// An event that was waited for.
+/// An awaited event.
 #[derive(Clone, Debug)]
 pub(super) struct NodeEvent {
     /// The node that reported it.
     pub(super) node: usize,
     pub(super) token: u64,
-    /// The reason for which it campaigned, of an election.
+    /// For an election, the reason for which the node campaigned.
     pub(super) evidence: Option<Evidence>,
-    /// The time of the event, by the process's own reading of the boot clock.
+    /// The time of the event on the boot clock, as the process itself read it.
     pub(super) boot_ns: u64,
 }
 
 impl<'a> Cluster<'a> {
-    /// Starts so many nodes that elect among themselves, with their state below `dir`.
+    /// Starts `count` nodes that elect among themselves, with their state below `dir`.
     pub(super) fn start(
         group: &'a ProcessGroup,
         network: Network<'a>,
@@ -118,7 +118,7 @@ impl<'a> Cluster<'a> {
         Self::start_on(group, network, settings, count, dir, None)
     }
 
-    /// The same over the store at this URL, if there is one.
+    /// Starts `count` nodes that elect over the store at this URL; among themselves, if there is none.
     pub(super) fn start_on(
         group: &'a ProcessGroup,
         network: Network<'a>,
@@ -131,7 +131,7 @@ impl<'a> Cluster<'a> {
             return Err(Failure::new(Exit::Usage, format!("--nodes: from 2 to {}", NAMES.len())));
         }
         let mut nodes = Vec::new();
-        // Two benches that are started one after another have adjacent process numbers, and must not use the same ports.
+        // Benches started one after another have adjacent process numbers, and must not use the same ports.
         let process = usize::try_from(std::process::id()).unwrap_or(0);
         let mut ports = PORTS.skip(process * NAMES.len() % 10_000);
         for (index, name) in names(count).into_iter().enumerate() {
@@ -147,7 +147,7 @@ impl<'a> Cluster<'a> {
             network,
             settings,
             timers: Timers::new(if store.is_some() { Venue::Store } else { Venue::Peers }, settings.lease),
-            // By its path, and not /proc/self/exe, for a namespace is entered by another program.
+            // By its path rather than /proc/self/exe, because another program enters the namespace.
             program: primacy()?,
             dir: dir.to_owned(),
             meeting: store
@@ -202,12 +202,12 @@ impl<'a> Cluster<'a> {
         &self.nodes[node].name
     }
 
-    /// The number of times that any node was elected.
+    /// The total number of elections.
     pub(super) fn elections(&self) -> u64 {
         self.nodes.iter().map(|node| node.elections).sum()
     }
 
-    /// The process, if it is known and not known to have ended.
+    /// The process of this role, if it is known and not known to have ended.
     pub(super) fn pid(&self, node: usize, part: ProcessRole) -> Option<i32> {
         let node = &self.nodes[node];
         match part {
@@ -229,12 +229,12 @@ impl<'a> Cluster<'a> {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// The token with which a node leads, by its own account.
+    /// The token with which a node leads, as it reports it.
     pub(super) fn token(&self, node: usize) -> Option<u64> {
         self.nodes[node].leads.as_ref().map(|report| report.token)
     }
 
-    /// Makes a leader hand over to another node, by the command for it, and returns when that has ended.
+    /// Transfers the lead to another node by `primacy transfer`, and returns when that command has ended.
     pub(super) fn transfer(&self, leader: usize, to: usize) -> Result<(), Failure> {
         let mut command = Command::new(&self.program);
         command.args(subject::transfer(&self.home(leader), self.name(to))).stdin(Stdio::null());
@@ -265,7 +265,7 @@ impl<'a> Cluster<'a> {
 
     /// Waits until another node leads, with a higher token.
     pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<NodeEvent, Failure> {
-        // It may have been read while something else was waited for.
+        // The event may have been read while another one was awaited.
         if let Some(report) =
             self.nodes.iter().filter_map(|node| node.leads.clone()).find(|report| report.token > above)
         {
@@ -278,7 +278,7 @@ impl<'a> Cluster<'a> {
 
     /// Waits until the job of this leadership has printed its first line.
     pub(super) fn wait_for_job(&mut self, of: u64) -> Result<NodeEvent, Failure> {
-        // It comes another way than the election's events, and may have been read before them.
+        // The job's output is not ordered with the election's events, and may have been read before them.
         let report =
             self.nodes.iter().filter_map(|node| node.works.clone()).find(|report| report.token == of);
         if let Some(report) = report {
@@ -294,7 +294,7 @@ impl<'a> Cluster<'a> {
         failed(format!("{what} did not happen within {PATIENCE:?}; the last lines:{}", lines.concat()))
     }
 
-    /// Takes in a line of a node's output.
+    /// Processes a line of a node's output.
     fn learn(&mut self, line: Line) -> Option<(usize, Value)> {
         let node = &mut self.nodes[line.process];
         self.last_lines.push_back(format!("{}: {}", node.name, line.text));
@@ -333,7 +333,7 @@ impl<'a> Cluster<'a> {
         Some((line.process, event))
     }
 
-    /// Reads output for some time.
+    /// Reads output for this time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while let Some(line) = self.lines.next(self.group, until)? {
@@ -342,9 +342,9 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Waits until one node leads, all others follow it, all nodes and guardians have found each other, no node is bound by a promise of an
-    /// earlier incarnation, and every guardian has released what only its start needs, as a long-running guardian has. Returns the leader
-    /// and its token.
+    /// Waits until one node leads, all others follow it, all nodes and guardians are connected, no node is bound by a
+    /// promise of an earlier incarnation, and every guardian has released the resources that only its start needs.
+    /// Returns the leader and its token.
     ///
     /// # Errors
     /// If it takes too long, or a node has ended.
@@ -369,7 +369,7 @@ impl<'a> Cluster<'a> {
         let token = leader.leads.as_ref()?.token;
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
-        // The job's first line comes another way than the news of its start, and may come before it.
+        // The job's first line is not ordered with the report of its start, and may arrive before it.
         let works = leader.job.is_some() && leader.works.as_ref().is_some_and(|report| report.token == token);
         let works = works || !self.settings.subject.has_job();
         let silence = self.timers.lease + SETTLE_MARGIN;
@@ -399,7 +399,7 @@ impl<'a> Cluster<'a> {
         for index in 0..self.nodes.len() {
             let ended = self.nodes[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if let Some(status) = ended {
-                // Its last output may explain it.
+                // The node's last output may explain its end.
                 self.listen(LOOK)?;
                 let lines: Vec<&str> = self.last_lines.iter().map(String::as_str).collect();
                 let name = self.name(index);
@@ -429,7 +429,7 @@ impl<'a> Cluster<'a> {
         self.start_node(node)
     }
 
-    /// Reaps orphans that have ended; else they would stay in the process table until the end of the bench.
+    /// Reaps orphans that have ended; otherwise they would stay in the process table until the end of the bench.
     fn reap_orphans(&mut self) {
         self.orphans.retain(|&orphan| matches!(waitpid(Some(orphan), WaitOptions::NOHANG), Ok(None)));
     }
@@ -454,7 +454,7 @@ impl Node {
     }
 }
 
-/// Checks that a guardian that has run since then behaves as a long-running one does.
+/// True if a guardian that was started then has the same resource use as a long-running one by now.
 fn has_settled(since: u64) -> bool {
     let age = clock::now().since(primacy::core::Instant::from_nanos(since));
     age >= primacy::core::Duration::from(SETTLING_TIME + SETTLE_MARGIN)
@@ -464,12 +464,12 @@ fn evidence(event: &Value) -> Option<Evidence> {
     event["evidence"].as_str().map(Evidence::from)
 }
 
-/// The names of so many nodes.
+/// Returns the first `count` names.
 pub(super) fn names(count: usize) -> Vec<String> {
     NAMES.iter().take(count).map(|&name| name.to_owned()).collect()
 }
 
-/// Now, in nanoseconds of the boot clock.
+/// The present time, in nanoseconds of the boot clock.
 pub(super) fn boot_ns() -> u64 {
     clock::now().as_nanos()
 }

@@ -1,4 +1,4 @@
-//! Three members of etcd, struck in the same way: the system that Primacy is compared with.
+//! Three etcd members with the same faults: the system that Primacy is compared with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ pub(super) struct EtcdTimers {
     pub(super) election_ms: u32,
 }
 
-/// The timers that failover is compared with: etcd's own, and the shortest with which it stays stable on a small machine.
+/// The timers that are compared with: etcd's defaults, and the shortest that are stable on a small machine.
 pub(super) const TIMERS: &[EtcdTimers] = &[
     EtcdTimers { heartbeat_ms: 100, election_ms: 1_000 },
     EtcdTimers { heartbeat_ms: 10, election_ms: 100 },
 ];
 
 pub(super) const MEMBERS: usize = 3;
-/// The error where it would be compared with another number of nodes.
+/// The error for a comparison with another number of nodes.
 pub(super) const OTHER_COUNT: &str = "etcd has three members here: compare it with --nodes 3";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The time that a restarted member has to catch up before the next trial.
+/// The time for a restarted member to catch up before the next trial.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// A cluster of etcd.
+/// An etcd cluster.
 #[derive(Debug)]
 pub(super) struct Rival<'a> {
     group: &'a ProcessGroup,
@@ -44,20 +44,20 @@ pub(super) struct Rival<'a> {
     lives: Vec<u32>,
     lines: Lines,
     leader: Option<usize>,
-    /// The number of times that a member became the leader, as far as its lines have been read.
+    /// The number of leader elections, in the output read so far.
     elections: u64,
     measured: Measured,
 }
 
-/// The measurements of its trials.
+/// The measurements of all trials.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub(super) elected: Vec<Duration>,
-    /// Trials that do not count: another one led before the leader was killed.
+    /// The number of discarded trials, in which the leader changed before it was killed.
     pub(super) discarded: usize,
 }
 
-/// The most trials that may be discarded in a row.
+/// The maximum number of trials discarded in a row.
 const DISCARDED_MAX: usize = 10;
 
 impl<'a> Rival<'a> {
@@ -66,7 +66,7 @@ impl<'a> Rival<'a> {
         Self::start_in(group, dir, timers, None)
     }
 
-    /// The same on the loopback of a namespace.
+    /// Starts three members with these timers, on the loopback of a namespace.
     pub(super) fn start_in(
         group: &'a ProcessGroup,
         dir: &Path,
@@ -127,7 +127,7 @@ impl<'a> Rival<'a> {
         self.members.iter().flatten().map(|child| child.id().cast_signed()).collect()
     }
 
-    /// Kills the leader until one trial counts, and returns the time until another member printed that it leads.
+    /// Repeats trials until one counts, and returns the time until another member printed that it leads.
     pub(super) fn trial(&mut self) -> Result<Duration, Failure> {
         for _ in 0..DISCARDED_MAX {
             let took = self.strike()?;
@@ -141,9 +141,10 @@ impl<'a> Rival<'a> {
         Err(failed(format!("{}: its leader changes by itself, so nothing can be measured", self.name)))
     }
 
-    /// Kills the leader once, and starts it again when another leads. `None` if another led before that.
+    /// Kills the leader once, and restarts it when another member leads. Returns `None` if the leader had changed
+    /// before the kill.
     fn strike(&mut self) -> Result<Option<Duration>, Failure> {
-        // Lines that came while something else was measured.
+        // Reads the output that was written during other measurements.
         self.listen(Duration::ZERO)?;
         let leader = self.leader.ok_or_else(|| failed(format!("{} has no leader", self.name)))?;
         let killed_at = boot_ns();
@@ -151,7 +152,7 @@ impl<'a> Rival<'a> {
         if let Some(child) = &mut killed {
             child.kill()?;
         }
-        // No election is as fast as this; lines that can be read now were written before.
+        // No election is as fast as this read; the lines read here were written before the kill.
         self.listen(Duration::ZERO)?;
         let led = self.leader == Some(leader);
         let elected_at = if led { Some(self.wait_for_leader(Some(leader))?) } else { None };
@@ -164,7 +165,8 @@ impl<'a> Rival<'a> {
         Ok(elected_at.and_then(|at| at.checked_sub(killed_at)).map(Duration::from_nanos))
     }
 
-    /// Waits for another leader than this one; returns when its line was read, a tenth of a millisecond after it was written.
+    /// Waits for another leader than `killed`. Returns the time at which its line was read, a tenth of a millisecond after it
+    /// was written.
     fn wait_for_leader(&mut self, killed: Option<usize>) -> Result<u64, Failure> {
         let until = Instant::now() + PATIENCE;
         while let Some(line) = self.lines.next(self.group, until)? {
@@ -187,7 +189,7 @@ impl<'a> Rival<'a> {
         Err(failed(format!("{}: a member did not come back within {PATIENCE:?}", self.name)))
     }
 
-    /// Reads output for some time.
+    /// Reads output for this time.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while let Some(line) = self.lines.next(self.group, until)? {
@@ -207,8 +209,8 @@ impl<'a> Rival<'a> {
     }
 }
 
-/// Adds to a command the arguments that start one member of a new cluster, with its data below `dir`; `ports` has the client and peer ports
-/// of each. Without timers, etcd's own are used.
+/// Adds the arguments that start one member of a new cluster to a command, with its data below `dir`; `ports` has the
+/// client port and the peer port of each member. Without timers, etcd's defaults are used.
 pub(super) fn member(
     command: &mut Command,
     dir: &Path,
@@ -231,11 +233,12 @@ pub(super) fn member(
     }
 }
 
-/// So many pairs of ports, for clients and for peers, that nothing listens on, below the kernel's range of ephemeral ports.
+/// Returns this many pairs of free ports, for clients and peers, below the kernel's ephemeral range.
 pub(super) fn free_ports(count: usize) -> Result<Vec<(u16, u16)>, Failure> {
-    /// The most pairs that one bench takes: etcd with each of its timers, and the nodes that it is compared with.
+    /// The maximum number of pairs for one bench: etcd with each of its timers, and the nodes that it is compared
+    /// with.
     const TAKEN_MAX: usize = 2 * MEMBERS * (1 + TIMERS.len());
-    // Two benches that are started one after another have adjacent process numbers, and must not use the same ports.
+    // Benches started one after another have adjacent process numbers, and must not use the same ports.
     let process = usize::try_from(std::process::id()).unwrap_or(0);
     let mut free = (10_000..20_000_u16)
         .skip(process * TAKEN_MAX % 9_000)

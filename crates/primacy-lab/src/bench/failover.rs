@@ -125,10 +125,11 @@ enum Beside {
     Etcd,
 }
 
-/// The margin beyond its promises after which a node campaigns at the latest, where it had no notice of the death.
+/// The margin beyond promises and waits within which a node campaigns at the latest, if no node had notice of the
+/// death.
 const SILENCE_MARGIN: Duration = Duration::from_millis(50);
 
-/// The time after the strike in which no output is read; the lines themselves carry the times.
+/// The time after the fault in which no output is read; each line carries its own time.
 const UNREAD: Duration = Duration::from_millis(20);
 
 /// The result, as it is printed with `--json`.
@@ -138,24 +139,24 @@ struct Outcome {
     subject: &'static str,
     safety: &'static str,
     nodes: usize,
-    /// The reasons for which the new leaders campaigned, by their own account, and the count of each.
+    /// The reasons for which the new leaders campaigned, as they report them, with the count of each.
     evidence: Tally,
-    /// The start of the measured time.
+    /// The event from which the time is measured.
     from: &'static str,
     file_system: String,
     trials: usize,
-    /// Trials that do not count: another one led before the leader was struck.
+    /// The number of discarded trials, in which the leader changed before the fault.
     discarded: usize,
-    /// To the moment at which the new leader holds its token.
+    /// The time until the new leader holds its token.
     ms: Spread,
-    /// To the first line of the new job.
+    /// The time until the first line of the new job.
     job_ms: Option<Spread>,
     floor_ms: FloorMs,
-    /// The median above the floor's sum; `null` where the promise must run out, which is no step of this machine.
+    /// The ratio of the median to the floor's sum; `null` if the promise must expire, which no machine can speed up.
     ratio: Option<f64>,
-    /// The bound where no node gets notice of the death: promise, random wait, and a margin.
+    /// The bound if no node gets notice of the death: promise, random wait, and a margin.
     bound_ms: Option<f64>,
-    /// The number of trials that have taken longer than that.
+    /// The number of trials that exceeded the bound.
     over_bound: Option<usize>,
     /// The same for a dead host.
     dead_host: Option<DeadHost>,
@@ -178,14 +179,14 @@ struct Comparison {
     trials: usize,
     discarded: usize,
     ms: Spread,
-    /// Its median above Primacy's.
+    /// The ratio of its median to Primacy's.
     ratio: f64,
 }
 
 /// The number of new leaders that named each reason.
 type Tally = BTreeMap<Evidence, usize>;
 
-/// The measurements of the trials of one class.
+/// The measurements of all trials of one class.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     evidence: Tally,
@@ -207,7 +208,7 @@ pub(crate) fn failover(args: &Failover) -> Result<Exit, Failure> {
 }
 
 fn measure(args: &Failover, place: &StateDir) -> Result<Outcome, Failure> {
-    // Removed after the processes in them have ended, so made before.
+    // Created first, because they are removed only after the processes in them have ended.
     let namespaces =
         if args.class == Class::Host { Some(Namespaces::bridged(&names(args.nodes))?) } else { None };
     let group = ProcessGroup::new()?;
@@ -228,9 +229,9 @@ fn measure(args: &Failover, place: &StateDir) -> Result<Outcome, Failure> {
     let bound_ms = args.is_untold().then(|| silence_bound(&cluster));
     let beside = rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().clone())).collect();
     let floor_ms = floor.medians(args.steps());
-    // Every child is ended before the group ends what is left: afterwards its process number may be another's.
+    // Every child is ended before the group ends the rest: afterwards its process number may be reused.
     drop(floor);
-    // The trials with a dead host shall have the machine to themselves.
+    // The trials with a dead host need the machine for themselves.
     drop(rivals);
     drop(cluster);
     drop(group);
@@ -242,7 +243,7 @@ fn measure(args: &Failover, place: &StateDir) -> Result<Outcome, Failure> {
 }
 
 impl Measured {
-    /// Strikes the leader until one trial counts, and returns how long that took.
+    /// Repeats trials until one counts, and returns its duration.
     pub(super) fn trial(
         &mut self,
         args: &Failover,
@@ -250,7 +251,7 @@ impl Measured {
         namespaces: Option<&Namespaces>,
     ) -> Result<Duration, Failure> {
         loop {
-            // Last, so that it is true when the leader is struck.
+            // Settles last, so that the state still holds when the fault begins.
             let (leader, token) = cluster.settle()?;
             let took = self.strike(args, cluster, namespaces, (leader, token))?;
             args.mend_store()?;
@@ -262,7 +263,7 @@ impl Measured {
         }
     }
 
-    /// Strikes the leader once, and waits for the next one. `None` if another led before that.
+    /// Strikes the leader once, and waits for the next one. Returns `None` if the leader had changed before.
     fn strike(
         &mut self,
         args: &Failover,
@@ -307,12 +308,12 @@ impl Measured {
     }
 }
 
-/// From one moment of the boot clock to a later one; `None` if it is not later.
+/// Returns the time from `at` to `then`; `None` if `then` is not later.
 fn since(at: u64, then: u64) -> Option<Duration> {
     then.checked_sub(at).map(Duration::from_nanos)
 }
 
-/// Mends what was done to a node.
+/// Undoes the fault of a node.
 fn mend(
     class: Class,
     cluster: &mut Cluster<'_>,
@@ -352,8 +353,8 @@ impl Class {
         }
     }
 
-    /// Strikes the leader; returns the moment that the time is counted from, which is that of [`Failover::from`]. `None` if it leads no
-    /// more.
+    /// Strikes the leader. Returns the time from which is measured, that of [`Failover::from`], or `None` if the node
+    /// does not lead any more.
     fn strike(
         self,
         args: &Failover,
@@ -396,14 +397,14 @@ impl Class {
     }
 }
 
-/// Makes the leader hand over by a command of its own. Such a command takes milliseconds to start, which are not the election's; so the
-/// time is counted from the leader's own event that it was asked.
+/// Makes the leader hand over by a command. The command takes milliseconds to start, which are not the election's; so
+/// the time is measured from the leader's own event that it was asked.
 fn hand_over(
     cluster: &mut Cluster<'_>,
     (leader, token): (usize, u64),
     struck_at: u64,
 ) -> Result<Option<u64>, Failure> {
-    // The node that would campaign last, and so gains nothing by the order of campaigns.
+    // The node that would campaign last, so that the order of campaigns gives no advantage.
     let last = (0..cluster.count()).rev().find(|&node| node != leader);
     let asked = cluster.transfer(leader, last.ok_or_else(|| failed("there is nobody to hand over to"))?);
     if asked.is_err() {
@@ -473,7 +474,7 @@ impl Failover {
         }
     }
 
-    /// The trials with a dead host that are made beside those of a crash.
+    /// Runs the trials with a dead host that accompany those of a crash.
     fn dead_host(&self, place: &StateDir) -> Result<Option<DeadHost>, Failure> {
         if self.class != Class::Crash || self.host_trials == 0 {
             return Ok(None);
@@ -519,7 +520,7 @@ impl Failover {
         }))
     }
 
-    /// The start of the measured time.
+    /// The event from which the time is measured.
     pub(super) fn from(&self) -> &'static str {
         if self.fault_command.is_some() {
             return "just before the command was run that strikes the store";
@@ -538,7 +539,7 @@ impl Failover {
         }
     }
 
-    /// True if the other nodes get no notice that would free them of their promise, so that it must run out.
+    /// True if no notice frees the other nodes of their promises, so that the promises must expire.
     fn is_untold(&self) -> bool {
         match self.class {
             Class::Host | Class::Pause => true,
@@ -547,7 +548,8 @@ impl Failover {
         }
     }
 
-    /// Strikes the store, if it is to be struck; returns when that began, in nanoseconds of the boot clock.
+    /// Runs the fault command for the store, if there is one. Returns when it began, in nanoseconds of the boot
+    /// clock.
     pub(super) fn fault(&self) -> Result<Option<u64>, Failure> {
         let Some(command) = &self.fault_command else { return Ok(None) };
         let began_at = boot_ns();
@@ -560,29 +562,29 @@ impl Failover {
         self.mend_command.as_deref().map_or(Ok(()), |command| run_shell("--mend-command", command))
     }
 
-    /// The steps of this class that cannot be left out.
+    /// The minimum steps of a failover of this class.
     fn steps(&self) -> Steps {
         let job = u32::from(self.subject.has_job());
         let kills = match self.class {
-            // A closed connection is enough there, so no node waits for the end of the job.
+            // A closed connection is enough evidence, so no node waits for the end of the job.
             Class::Crash if self.safety() == Safety::Fenced || self.without_guardian => 1,
             Class::Crash => 1 + job,
             Class::Resign | Class::Transfer | Class::JobExit => job,
-            // No process learns of it.
+            // No process gets notice of it.
             Class::Host | Class::Pause => 0,
-            // None of the nodes is struck.
+            // No node is struck.
             Class::Store => 0,
         };
-        // The news, the votes, and the answers to the first heartbeat.
+        // In order: the notice, the votes, and the answers to the first heartbeat.
         let asked_first = match self.class {
             Class::Crash => self.without_guardian,
             Class::Host | Class::Pause => true,
-            // A node that knows that the leader is gone asks for no pre-votes.
+            // A node that knows that the leader is gone skips the pre-vote.
             Class::Resign | Class::Transfer | Class::JobExit | Class::Store => false,
         };
         let first_heartbeat = match self.safety() {
             Safety::Lease => 1.0,
-            // The votes are support already.
+            // The votes already confirm the leader.
             Safety::Fenced => 0.0,
         };
         let round_trips = 1.5 + f64::from(u8::from(asked_first)) + first_heartbeat;
@@ -627,7 +629,7 @@ impl Failover {
     }
 }
 
-/// The longest time that promises and waits allow where no node gets notice of a death.
+/// The maximum time by promises and waits if no node gets notice of a death.
 fn silence_bound(cluster: &Cluster<'_>) -> f64 {
     let timers = cluster.timers();
     milliseconds(timers.lease + timers.random_wait_max + SILENCE_MARGIN)
@@ -638,7 +640,7 @@ pub(super) fn over(measured: &[Duration], bound_ms: f64) -> usize {
     measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
 }
 
-/// Runs the user's command to its end. Its output is no part of the result.
+/// Runs the user's command to its end, and discards its output.
 fn run_shell(option: &str, command: &str) -> Result<(), Failure> {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::from(std::io::stderr()));

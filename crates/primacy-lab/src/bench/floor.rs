@@ -1,4 +1,4 @@
-//! The floor of the measured times: the time that this machine needs at least for the steps of a failover.
+//! The floor of the measured times: the minimum time that this machine needs for the steps of a failover.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,14 +19,14 @@ use super::failed;
 use super::spread::{median, milliseconds};
 use crate::exit::{Exit, Failure};
 
-/// Round trips are measured at this pace: an election's messages meet a machine that has slept a little.
+/// The interval between round trips: an election's messages, too, meet a machine that has been idle for a moment.
 const PACE: Duration = Duration::from_millis(10);
 /// The number of measurements of each step between two trials.
 const ROUND_TRIPS: usize = 10;
 const KILLS: usize = 2;
 const FLUSHES: usize = 4;
 
-/// Measures the floor a little between any two trials, so that both see the same machine.
+/// Measures the floor between trials, so that floor and trials see the same conditions.
 #[derive(Debug)]
 pub(super) struct Floor {
     echo: Child,
@@ -38,14 +38,15 @@ pub(super) struct Floor {
     flushes: Vec<Duration>,
 }
 
-/// The steps of a failover that cannot be left out.
+/// The minimum steps of a failover.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steps {
-    /// A process is killed, and another one learns of it.
+    /// The number of kills, each with its detection by another process.
     pub(super) kills: u32,
-    /// Messages there and back: a half one brings the news, and three are the pre-vote, the vote and the first heartbeat.
+    /// The number of round trips: half of one carries the notice, and three are the pre-vote, the vote and the first
+    /// heartbeat.
     pub(super) round_trips: f64,
-    /// Votes that are written one after another; the candidate's and the voters' are written at the same time.
+    /// The number of votes written one after another; the candidate and the voters write at the same time.
     pub(super) flushes: u32,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct FloorMs {
     pub(super) round_trip: f64,
     pub(super) kill_to_pidfd: f64,
     pub(super) fsync: f64,
-    /// Of the steps of the measured class.
+    /// The sum of the steps of the measured class.
     pub(super) sum: f64,
     pub(super) round_trips: f64,
     pub(super) kills: u32,
@@ -105,7 +106,7 @@ impl Floor {
         Ok(began.elapsed())
     }
 
-    /// One vote, written as a node writes it.
+    /// Writes one vote as a node does.
     fn flush(&mut self) -> Result<Duration, Failure> {
         self.term += 1;
         let hard_state = HardState { term: Term(self.term), ..HardState::default() };
@@ -114,7 +115,7 @@ impl Floor {
         Ok(began.elapsed())
     }
 
-    /// The medians of the measurements, summed up for these steps.
+    /// Returns the medians of the measurements, and their sum for these steps.
     pub(super) fn medians(&self, steps: Steps) -> Option<FloorMs> {
         let (round_trip, kill, flush) =
             (median(&self.round_trips)?, median(&self.kills)?, median(&self.flushes)?);
@@ -138,7 +139,7 @@ impl Drop for Floor {
     }
 }
 
-/// From the signal to the moment at which another process could know.
+/// Measures the time from the signal until another process can detect the end.
 fn kill_to_pidfd() -> Result<Duration, Failure> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["bench-child", child::VICTIM]).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -73,9 +73,9 @@ struct Outcome {
     seconds: f64,
     busy: usize,
     lease_ms: u128,
-    /// The number of times that another node became the leader after all had settled.
+    /// The number of leader changes after all had settled.
     leader_changes: u64,
-    /// The traffic of all nodes together, with the headers of TCP and IP; `null` where there was no namespace to count in.
+    /// The traffic of all nodes, with TCP and IP headers; `null` without a namespace to count it in.
     bytes_per_second: Option<f64>,
     nodes: Vec<NodeCost>,
     beside: Option<Beside>,
@@ -85,7 +85,7 @@ struct Outcome {
 struct NodeCost {
     node: String,
     leads: bool,
-    /// `null` for a process that has ended meanwhile: a guardian that was kept from running for too long is replaced.
+    /// `null` for a process that has ended: a guardian that was not scheduled for too long is replaced.
     process: Option<Cost>,
     guardian: Option<Cost>,
 }
@@ -101,17 +101,17 @@ struct Beside {
 /// The cost of one process.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cost {
-    /// Of one core.
+    /// Processor time, in per cent of one core.
     pub(super) cpu_percent: f64,
-    /// All pages that are in memory for it, pages of shared files included.
+    /// All its resident pages, including those of shared files.
     rss_mib: f64,
     /// The same, with shared pages divided among the processes that share them.
     pub(super) pss_mib: f64,
-    /// Pages that it alone uses.
+    /// Pages that no other process shares.
     private_mib: f64,
 }
 
-/// The counters of some processes and a network so far.
+/// The counters of some processes and of a network.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     processes: Vec<(i32, Cpu)>,
@@ -119,17 +119,17 @@ pub(super) struct Meter {
     at: Instant,
 }
 
-/// The time that the processor has spent on a process, since it was first looked at.
+/// The processor time of a process since its first reading.
 #[derive(Clone, Debug, Default)]
 struct Cpu {
-    /// The run time of each thread, as of the last look.
+    /// The run time of each thread at the last reading.
     threads: BTreeMap<u32, Duration>,
     spent: Duration,
 }
 
-/// The time for which the nodes' output is read before etcd's: its pipe must not fill meanwhile.
+/// The time for which the nodes' output is read before etcd's; short, so that etcd's pipe does not fill.
 const SLICE: Duration = Duration::from_millis(100);
-/// The interval between two looks at the processes: of a thread that ends in between, its run time since the last look is missed.
+/// The interval between two readings. For a thread that ends in between, the run time since the last reading is lost.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the verb.
@@ -193,7 +193,7 @@ fn measure(args: &Idle, place: &StateDir) -> Result<Outcome, Failure> {
         (Some(_) | None, _) => None,
     };
     drop(load);
-    // Nodes that do not find each other again have not idled.
+    // Nodes that cannot settle again were not idle.
     settle(&mut cluster, rival.as_mut())?;
     let nodes = costs.chunks(2).enumerate().map(|(node, costs)| NodeCost {
         node: cluster.name(node).to_owned(),
@@ -214,7 +214,7 @@ fn measure(args: &Idle, place: &StateDir) -> Result<Outcome, Failure> {
     })
 }
 
-/// Reads all output for as long as is measured, and looks at the processes.
+/// Reads all output for the measured time, and the counters of the processes.
 ///
 /// # Errors
 /// If a node has ended.
@@ -242,7 +242,7 @@ fn listen(
     Ok(())
 }
 
-/// Waits until the nodes have settled. The output of etcd's members is read afterwards.
+/// Waits until the nodes have settled. The output of etcd's members is read after that.
 fn settle(cluster: &mut Cluster<'_>, rival: Option<&mut Rival<'_>>) -> Result<(usize, u64), Failure> {
     let settled = cluster.settle()?;
     if let Some(rival) = rival {
@@ -270,14 +270,14 @@ impl Meter {
         Self { processes, bytes, at: Instant::now() }
     }
 
-    /// Adds what was spent since the last look.
+    /// Adds the processor time since the last reading.
     pub(super) fn look(&mut self) {
         for (pid, cpu) in &mut self.processes {
             cpu.add(threads(*pid));
         }
     }
 
-    /// Returns the cost of each process from the start to the last look, and the bytes a second on the wire.
+    /// Returns the cost of each process from the start to the last reading, and the bytes per second on the network.
     pub(super) fn read(&self) -> (Vec<Option<Cost>>, Option<f64>) {
         let seconds = self.at.elapsed().as_secs_f64();
         let mut costs = Vec::new();
@@ -294,13 +294,13 @@ impl Meter {
 }
 
 impl Cpu {
-    /// From now on.
+    /// Starts measuring a process.
     fn of(pid: i32) -> Self {
         Self { threads: threads(pid), spent: Duration::ZERO }
     }
 
-    /// A thread that has ended keeps its run time counted; a new thread counts from its start, even if it has the number of one that has
-    /// ended.
+    /// Adds run times. The run time of a thread that has ended stays counted; a new thread counts from its start,
+    /// even with a reused thread number.
     fn add(&mut self, threads: BTreeMap<u32, Duration>) {
         for (thread, &ran) in &threads {
             let before = self.threads.get(thread).copied().unwrap_or_default();
@@ -310,8 +310,8 @@ impl Cpu {
     }
 }
 
-/// The run time of each thread of a process. The scheduler counts nanoseconds; `/proc/PID/stat` has hundredths of a second, too coarse for
-/// an idle process.
+/// The run time of each thread of a process. The scheduler counts in nanoseconds; `/proc/PID/stat` counts in
+/// hundredths of a second, too coarse for an idle process.
 fn threads(pid: i32) -> BTreeMap<u32, Duration> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let ran = threads.filter_map(|thread| {
@@ -431,7 +431,8 @@ mod tests {
         let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let pid = busy.id().cast_signed();
         let (began, mut cpu, mut cost) = (Instant::now(), Cpu::of(pid), memory(pid).unwrap());
-        // A bound against a machine that never lets it run. At first it has a page or two, which is rounded to nothing.
+        // A bound for a machine that does not schedule the process. At first the process has a page or two, which
+        // rounds to zero.
         while (cpu.spent.is_zero() || cost.rss_mib == 0.0) && began.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
             cpu.add(threads(pid));

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 pub(super) struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts so many processes.
+    /// Starts this many processes.
     pub(super) fn start(count: usize) -> Result<Self, Failure> {
         let mut load = Self(Vec::new());
         for _ in 0..count {

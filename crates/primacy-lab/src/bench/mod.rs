@@ -1,5 +1,4 @@
-//! `primacy-lab bench`: failover, idle cost, and the map that nodes replicate, measured on real processes of this
-//! machine.
+//! `primacy-lab bench`: failover, idle cost, and the replicated map, measured on real processes of this machine.
 
 pub(crate) mod child;
 mod cluster;
@@ -61,7 +60,7 @@ fn parse_duration(text: &str) -> Result<Duration, jiff::Error> {
     text.parse::<jiff::SignedDuration>()?.try_into()
 }
 
-/// The command `primacy`, beside this one.
+/// The command `primacy`, in the same directory as this one.
 ///
 /// # Errors
 /// [`Exit::Unavailable`] if it is not there.

@@ -1,5 +1,5 @@
-//! Network namespaces: a machine's network for each node, joined by a bridge, so that a link can be cut and no close
-//! of a connection gets through. Made with `ip`, and removed at the end.
+//! Network namespaces: a virtual network for each node, joined by a bridge, so that a link can be cut and even the
+//! close of a connection does not get through. Created with `ip`, and removed at the end.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -7,26 +7,26 @@ use std::process::{Command, Stdio};
 use super::failed;
 use crate::exit::{Exit, Failure};
 
-/// The namespaces of a run; dropping it removes them, and all that is in them.
+/// The namespaces of a run; dropping it removes them.
 #[derive(Debug)]
 pub(super) struct Namespaces {
-    /// The prefix of all names; it has this process's number, so that runs do not collide.
+    /// The prefix of all names; it contains this process's number, so that runs do not collide.
     prefix: String,
     made: Vec<String>,
 }
 
-/// The port that every node listens on, at an address of its own.
+/// The port of every node; each has an address of its own.
 const PORT: u16 = 7400;
 
 impl Namespaces {
-    /// A namespace that has its own loopback and nothing else.
+    /// Creates a namespace that has only its own loopback.
     pub(super) fn alone(name: &str) -> Result<Self, Failure> {
         let mut namespaces = Self::empty();
         namespaces.add(name)?;
         Ok(namespaces)
     }
 
-    /// A namespace for each of these, on one bridge.
+    /// Creates a namespace for each of these nodes, on one bridge.
     pub(super) fn bridged(nodes: &[String]) -> Result<Self, Failure> {
         let mut namespaces = Self::empty();
         let hub = namespaces.add("hub")?;
@@ -36,7 +36,7 @@ impl Namespaces {
             let own = namespaces.add(node)?;
             let port = format!("to-{node}");
             ip(&["-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "net0", "netns", &own])?;
-            // Iproute's own word for the bridge of a port.
+            // iproute2 names the bridge of a port by this keyword.
             ip(&["-n", &hub, "link", "set", &port, "master", "bridge", "up"])?;
             ip(&["-n", &own, "address", "add", &format!("{}/24", address(index).ip()), "dev", "net0"])?;
             ip(&["-n", &own, "link", "set", "net0", "up"])?;
@@ -56,17 +56,17 @@ impl Namespaces {
         Ok(full)
     }
 
-    /// The name of the namespace in the system.
+    /// The system's name of the namespace.
     pub(super) fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// Cuts a node off: nothing that it sends arrives, and nothing arrives at it.
+    /// Cuts a node off in both directions.
     pub(super) fn cut(&self, node: &str) -> Result<(), Failure> {
         ip(&["-n", &self.name("hub"), "link", "set", &format!("to-{node}"), "down"])
     }
 
-    /// Joins it again.
+    /// Restores the link of a node.
     pub(super) fn join(&self, node: &str) -> Result<(), Failure> {
         ip(&["-n", &self.name("hub"), "link", "set", &format!("to-{node}"), "up"])
     }
@@ -75,13 +75,13 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.made {
-            // A namespace that cannot be removed is named after this process.
+            // The name of a namespace that cannot be removed contains this process's number.
             let _ = ip(&["netns", "delete", name]);
         }
     }
 }
 
-/// A command that runs in a namespace.
+/// Returns a command that runs in a namespace.
 pub(super) fn command_in(namespace: &str, program: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, program]);
@@ -94,8 +94,10 @@ pub(super) fn address(index: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 77, 0, host), PORT))
 }
 
+/// Runs `ip`.
+///
 /// # Errors
-/// If `ip` is not installed or this user may not do it; the text says so.
+/// If `ip` is not installed or this user lacks the privileges; the message says which.
 fn ip(args: &[&str]) -> Result<(), Failure> {
     let output = Command::new("ip").args(args).stdin(Stdio::null()).output().map_err(|error| {
         let message = format!("a network namespace needs the command `ip` (package iproute2): {error}");

@@ -20,26 +20,27 @@ use super::state_dir::StateDir;
 use super::subject::ELECTION;
 use crate::exit::{Exit, Failure};
 
-/// The name under which the store is timed; no election can have it.
+/// The register in which the store is timed; no election can have this name.
 const NAME: &str = "primacy/bench";
 
-/// The time that this machine may take beside the store where the leader resigns, and where its death is reported.
+/// The time allowed for this machine, in addition to the store's, if the leader resigns, and if its death is
+/// reported.
 const RESIGNED_MACHINE: Duration = Duration::from_millis(5);
 const DIED_MACHINE: Duration = Duration::from_millis(10);
 
-/// The number of times that the store is timed between two trials.
+/// The number of timed writes between two trials.
 const REQUESTS: usize = 10;
 
-/// The longest life of the session with which a store that keeps sessions is timed.
+/// The time to live of the session with which a store with sessions is timed.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// The longest time that a store that was struck may take until it answers again, before the bench gives up.
+/// The maximum time until a struck store answers again, before the bench gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// The pause after that, before it is asked again.
+/// The pause between two attempts to reach the store.
 const ASK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The budget of a failover in round trips of the store and in time of this machine; and the lease, where no notice of its end comes.
+/// The budget of a failover: round trips of the store, time of this machine, and the lease if no notice of the leader's end is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
     lease: bool,
@@ -56,25 +57,25 @@ struct Outcome {
     from: &'static str,
     trials: usize,
     discarded: usize,
-    /// To the moment at which the new leader holds its token; of class `store`, at which the store has answered a write again.
+    /// The time until the new leader holds its token; for class `store`, until the store has answered a write again.
     ms: Spread,
-    /// To the first line of the new job.
+    /// The time until the first line of the new job.
     job_ms: Option<Spread>,
-    /// A write to the store and its answer.
+    /// The time of a write to the store with its answer.
     round_trip_ms: Spread,
     lease_ms: f64,
-    /// `None` where the store is struck together with the leader: the time that the store takes is its own.
+    /// `None` if the store is struck together with the leader, because its downtime is not Primacy's.
     goal: Option<Goal>,
 }
 
 /// The goal that each trial must meet.
 #[derive(Debug, PartialEq, Serialize)]
 struct Goal {
-    /// In words.
+    /// The goal as text.
     text: &'static str,
-    /// The longest time that it allows.
+    /// The maximum time that it allows.
     bound_ms: Option<f64>,
-    /// The trials that have not met it.
+    /// The number of trials that missed it.
     missed: usize,
     met: bool,
 }
@@ -113,7 +114,7 @@ pub(super) fn measure(args: &Failover, place: &StateDir, url: &str) -> Result<Ex
     Ok(Exit::Success)
 }
 
-/// Strikes the store only: returns the time for which it did not answer, and whether the lead has changed within a lease.
+/// Strikes only the store. Returns the time for which it did not answer, and whether the lead changed within a lease.
 fn outage(
     args: &Failover,
     cluster: &mut Cluster<'_>,
@@ -124,7 +125,7 @@ fn outage(
     args.fault()?;
     timed.until_it_answers()?;
     let silent = began.elapsed();
-    // A leader that could not renew would be deposed by then.
+    // By then, a leader that could not renew would have been deposed.
     let lease = cluster.timers().lease;
     cluster.listen(lease.saturating_sub(silent))?;
     let changed = cluster.token(leader) != Some(token);
@@ -173,7 +174,7 @@ fn goal(
     Some(Goal { text, bound_ms: Some(bound_ms), missed, met: missed == 0 })
 }
 
-/// Where other nodes get notice that the leader is gone, none waits for its lease.
+/// Returns the budget. If other nodes get notice that the leader is gone, none waits for its lease.
 fn budget(args: &Failover) -> Option<(Budget, &'static str)> {
     if args.fault_command.is_some() {
         return None;
@@ -213,7 +214,7 @@ impl Goal {
     }
 }
 
-/// The store, timed.
+/// The store, with its timed writes.
 struct Timed {
     runtime: Runtime,
     opened: Opened,
@@ -227,7 +228,7 @@ impl Timed {
         let opened = runtime.block_on(async {
             let opened = open_any(url, NAME).await.map_err(|error| cannot(&error))?;
             if let Opened::Register(_) = &opened {
-                // So that the first leader has nothing to wait for.
+                // A record without a holder, so that the first leader does not wait.
                 primacy::init(url, ELECTION, Duration::ZERO).await.map_err(|error| cannot(&error))?;
             }
             Ok::<_, Failure>(opened)
@@ -247,7 +248,7 @@ impl Timed {
         })
     }
 
-    /// Writes until a write is answered.
+    /// Repeats writes until one is answered.
     fn until_it_answers(&mut self) -> Result<(), Failure> {
         let Self { runtime, opened, .. } = self;
         let began = Instant::now();
@@ -263,7 +264,7 @@ impl Timed {
     }
 }
 
-/// The URL of a store that processes share; `env:NAME` names the variable that has it.
+/// The URL of a store that processes can share; `env:NAME` reads it from the environment.
 fn store_url(url: &str) -> Result<String, Failure> {
     let usage = |message| Failure::new(Exit::Usage, message);
     let url = match url.strip_prefix("env:") {
@@ -289,7 +290,7 @@ fn holder() -> Result<Holder, String> {
     Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
 }
 
-/// Writes once, and returns the time that it took; what is needed to write is not a part of it.
+/// Writes once, and returns the duration of the write alone.
 async fn write(opened: &Opened) -> Result<Duration, String> {
     match opened {
         Opened::Register(register) => {
@@ -302,7 +303,7 @@ async fn write(opened: &Opened) -> Result<Duration, String> {
             let took = began.elapsed();
             written.map(|_| took).map_err(|error| error.to_string())
         }
-        // The end of an entry is one write, and that of a session that has none may be less.
+        // Ending an entry is one write; ending a session without one may be less.
         Opened::Sessions(sessions) => {
             let text = |error: SessionError| error.to_string();
             let begun = sessions.begin(SESSION).await.map_err(text)?;

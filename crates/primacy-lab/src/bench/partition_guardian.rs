@@ -1,7 +1,8 @@
-//! A guardian as any program that uses the library may have one: a process that waits for the end of its node, and vouches for it. The
-//! voters of the bench do not change; where they do, it must hear of it: see `Elector::death_notice_spec_changed`.
+//! A guardian as any program that uses the library can have one: a process that waits for the end of its node, and
+//! reports its death. The voters of the bench do not change; where they do, the guardian must be updated: see
+//! `Elector::death_notice_spec_changed`.
 //!
-//! The node that the bench measures has no work outside of its own process, so with that all is gone.
+//! The node of the bench has no work outside of its process, so its end is the end of all its work.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::child::PARTITION_GUARDIAN;
 use super::failed;
 use crate::exit::Failure;
 
-/// The time for which it sends its notice of the death, if it is not heard. Then the nodes know of it by silence.
+/// The maximum time for sending the death notice. After that, the nodes detect the death by silence.
 const TELL_MAX: Duration = Duration::from_secs(3);
 
 /// Starts the guardian of this process, which outlives it.
@@ -30,7 +31,7 @@ pub(super) fn start(elector: &Elector) -> Result<Child, Failure> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?)
 }
 
-/// Waits until its node is dead, and notifies the others.
+/// Waits until its node is dead, and notifies the peers.
 pub(super) fn run(node: &str, spec: &str) -> Result<(), Failure> {
     let node =
         node.parse().ok().and_then(Pid::from_raw).ok_or_else(|| failed(format!("{node} is no process")))?;
@@ -38,7 +39,8 @@ pub(super) fn run(node: &str, spec: &str) -> Result<(), Failure> {
     let process = pidfd_open(node, PidfdFlags::empty());
     let mut notifier =
         DeathNotifier::new(&spec, Limits::default()).map_err(|error| failed(error.to_string()))?;
-    // As long as it is our parent, it is alive; so what was opened before is the node, and no other process under its number.
+    // While the node is our parent, it is alive; so the handle opened above is that of the node, not of a process with a
+    // reused number.
     while getppid() == Some(node) {
         match poll(&mut [PollFd::new(process.as_ref().map_err(|&error| error)?, PollFlags::IN)], None) {
             Ok(_) => break,

@@ -1,8 +1,8 @@
-//! A node that takes part in partitions: the bench of partitions measures it, and its tests kill, pause and drain it.
+//! A node with partitions: the partitions bench measures it, and its tests kill, pause and drain it.
 //!
-//! It elects among its peers, replicates metadata with them, and takes orders as lines of JSON from its standard input. With a directory of
-//! ledgers it writes to that of each partition of which it is the primary, and does not check before each line whether it still is: as a
-//! program does that is paused in between. The ledgers' fences check.
+//! It elects among its peers, replicates metadata with them, and reads commands as lines of JSON from its standard
+//! input. With a directory of ledgers it writes to the ledger of each partition of which it is the primary, without
+//! checking before each line that it still is: like a program that is paused in between. The ledgers' fences check.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -24,16 +24,16 @@ use tokio::task::LocalSet;
 use super::partition_guardian;
 use crate::exit::{Exit, Failure};
 
-/// The election of all nodes that are started so.
+/// The election of all these nodes.
 const ELECTION: &str = "partitions";
 
-/// The interval between two lines that are written.
+/// The interval between two written lines.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
-/// The time that a line waits for another writer.
+/// The maximum time that a write waits for another writer.
 const BUSY_MAX: Duration = Duration::from_secs(5);
-/// The time for which the work for a partition goes on after the partition was taken back.
+/// The time for which the work of a partition continues after the partition was taken back.
 const DRAIN: Duration = Duration::from_millis(200);
-/// The default time for which a node stays a primary when nothing is heard any more.
+/// The default time to live of a node's session, after which an unreachable node is no primary any more.
 pub(super) const TIME_TO_LIVE: Duration = Duration::from_secs(3);
 
 /// The arguments of a node.
@@ -44,7 +44,7 @@ pub(super) struct Node<'a> {
     /// The directory of the ledgers that it writes to.
     pub(super) ledgers: Option<PathBuf>,
     pub(super) time_to_live: Duration,
-    /// It has a guardian that vouches for its death.
+    /// True if it has a guardian that reports its death.
     pub(super) guarded: bool,
 }
 
@@ -60,7 +60,7 @@ enum NodeReport<'a> {
     Leads {
         boot_ns: u64,
     },
-    /// It is the primary of so many partitions now.
+    /// The number of partitions of which it is the primary now.
     Has {
         count: usize,
         boot_ns: u64,
@@ -76,7 +76,7 @@ enum NodeReport<'a> {
         end: &'static str,
         boot_ns: u64,
     },
-    /// The fence has refused a line; `checked` is what a check before the write would have returned.
+    /// The fence has refused a line; `checked` is the result that a check before the write would have had.
     Refused {
         partition: &'a str,
         token: u64,
@@ -88,12 +88,12 @@ enum NodeReport<'a> {
     OrderRefused {
         why: String,
     },
-    /// The nodes that are up, and the primaries and tokens of the partitions that are not on their way to another one.
+    /// The nodes that are up, and the primaries and tokens of the partitions that are not being moved.
     Shown {
         up: Vec<String>,
         primaries: Vec<(u32, String, u64)>,
     },
-    /// Nothing is written for it any more.
+    /// It has stopped writing to the partition.
     Stopped {
         partition: &'a str,
         token: u64,
@@ -103,7 +103,7 @@ enum NodeReport<'a> {
 
 fn tell(event: &NodeReport<'_>) {
     let line = serde_json::to_string(event).expect("no map has a key that is no text");
-    // An error means that the reader is gone, and then nothing matters any more.
+    // An error means that the reader is gone; no output matters any more.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
@@ -111,7 +111,7 @@ fn now() -> u64 {
     clock::now().as_nanos()
 }
 
-/// Runs until it is killed, or until the end of its standard input orders it to leave.
+/// Runs until it is killed, or until its standard input ends, which makes it leave.
 pub(super) fn run(node: Node<'_>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, live(node))
@@ -136,7 +136,7 @@ async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_
     }
 }
 
-/// An order to a node.
+/// A command to a node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(super) enum PartitionCommand {
@@ -158,13 +158,13 @@ pub(super) enum PartitionCommand {
         index: u32,
         node: String,
     },
-    /// Report what it knows of a group.
+    /// Report its view of a group.
     Show {
         group: String,
     },
 }
 
-/// Takes orders, and reports how each ends.
+/// Reads commands, and reports the outcome of each.
 async fn obey(map: Map) {
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(order)) = orders.next_line().await {
@@ -214,7 +214,7 @@ impl PartitionCommand {
     }
 }
 
-/// Leads whenever it is elected.
+/// Campaigns, and leads whenever it is elected.
 async fn stand(elector: Elector) {
     while let Ok(leadership) = elector.campaign().await {
         tell(&NodeReport::Leads { boot_ns: now() });
@@ -222,7 +222,7 @@ async fn stand(elector: Elector) {
     }
 }
 
-/// Keeps the partitions that it is given in one task, without a task for each.
+/// Handles all its partitions in one task.
 async fn count(mut partitions: Partitions) -> Result<(), Failure> {
     let mut has: HashMap<(String, u32), Primary> = HashMap::new();
     loop {
@@ -246,7 +246,7 @@ fn take(has: &mut HashMap<(String, u32), Primary>, event: PartitionEvent) {
         PartitionEvent::Begun(primary) => {
             has.insert((primary.group().to_owned(), primary.index()), primary);
         }
-        // It is given back at once.
+        // A partition that was taken back is given back at once.
         PartitionEvent::Ending { group, index, .. } => {
             has.remove(&(group.to_string(), index));
         }
@@ -273,7 +273,7 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
             tell(&NodeReport::Refused { partition: about, token, highest, checked, boot_ns: now() });
             false
         }
-        // Nothing is known where the ledger cannot be used.
+        // If the ledger cannot be used, the check has no result.
         Ok(()) | Err(_) => true,
     };
     let end = loop {
@@ -289,12 +289,12 @@ async fn work(name: String, partition: String, path: PathBuf, primary: Primary) 
     };
     tell(&NodeReport::Ending { partition: about, token: token.0, end: end.describe(), boot_ns: now() });
     match end {
-        // Until it is dropped, this node may go on with what is under way.
+        // Until it is dropped, this node may complete writes under way.
         End::TakenBack | End::Left => {
             tokio::time::sleep(DRAIN).await;
             write();
         }
-        // A program that was paused does not know yet.
+        // A program that was paused has not noticed the end yet.
         End::Expired => {
             write();
         }

@@ -1,4 +1,5 @@
-//! `primacy-lab bench partitions`: the cost of many partitions, and the time until the partitions of a dead node are others'.
+//! `primacy-lab bench partitions`: the cost of many partitions, and the time until other nodes have the partitions of a dead
+//! node.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,14 +20,14 @@ use super::process_group::{Lines, ProcessGroup, spawn};
 use super::state_dir::StateDir;
 use crate::exit::{self, Exit, Failure};
 
-/// The longest time to wait for anything that must happen before the bench gives up.
+/// The maximum time to wait for an expected event before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The quiet time before memory and traffic are read, and before a node is killed: a node that has just come back votes only when the
-/// promises of its earlier incarnation are over.
+/// The quiet time before memory and traffic are read, and before a node is killed: a restarted node votes only when
+/// the promises of its earlier incarnation are over.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The names, and with them the largest cluster.
+/// The names of nodes; their number is the maximum size of a cluster.
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
-/// The group.
+/// The name of the group.
 const GROUP: &str = "bench";
 
 /// Measure the cost of partitions.
@@ -73,9 +74,9 @@ struct Outcome {
     partitions: u32,
     guardian: bool,
     file_system: String,
-    /// From the command until all have a primary that knows it.
+    /// From the command until every partition has a primary that knows of it.
     create_ms: f64,
-    /// The number of partitions that each node has got then.
+    /// The number of partitions of each node after that.
     shares: Vec<usize>,
     rss_before_mib: Vec<f64>,
     rss_after_mib: Vec<f64>,
@@ -88,13 +89,13 @@ struct Outcome {
 struct Death {
     /// The number of partitions that it had.
     moved: usize,
-    /// It led: then another one is elected first.
+    /// True if it led: then another leader is elected first.
     led: bool,
-    /// From the kill until all have a primary again that knows it.
+    /// From the kill until every partition has a primary again that knows of it.
     until_all_ms: f64,
-    /// From the first that has got one of its partitions until that.
+    /// From the first of its partitions with a new primary until the last.
     spread_ms: f64,
-    /// From the start of its next incarnation until all have the same again.
+    /// From the start of its next incarnation until the partitions are evenly distributed again.
     rejoined_ms: f64,
 }
 
@@ -105,7 +106,7 @@ struct Cluster<'a> {
     role: &'static str,
     lines: Lines,
     nodes: Vec<Node>,
-    /// The node that has reported last that it leads.
+    /// The last node that reported that it leads.
     leader: Option<usize>,
 }
 
@@ -115,7 +116,7 @@ struct Node {
     life: u32,
     joined: bool,
     has: usize,
-    /// The time when it last reported its number of partitions.
+    /// The time at which it last reported its number of partitions.
     told_at: u64,
 }
 
@@ -267,7 +268,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Waits until every partition has a primary, and the nodes' numbers differ by one at most; returns when that was.
+    /// Waits until every partition has a primary, and the nodes' numbers differ by one at most. Returns the time at
+    /// which that was.
     fn wait_for_all(&mut self, what: &str, count: usize) -> Result<u64, Failure> {
         let is_done = |nodes: &[Node]| {
             let alive = || nodes.iter().filter(|node| node.joined).map(|node| node.has);
@@ -278,7 +280,8 @@ impl<'a> Cluster<'a> {
         Ok(self.nodes.iter().filter(|node| node.joined).map(|node| node.told_at).max().unwrap_or(0))
     }
 
-    /// Kills a node, and waits until others are primaries in its place; then starts it again, and waits until it has its share.
+    /// Kills a node, and waits until other nodes are primaries in its place; then restarts it, and waits until it has its
+    /// share.
     fn kill(&mut self, index: usize, count: usize) -> Result<Death, Failure> {
         let (pid, led) = (Pid::from_child(&self.nodes[index].child), self.leader == Some(index));
         let moved = self.nodes[index].has;
@@ -333,7 +336,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// The bytes that the loopback has carried.
+/// Returns the bytes that the loopback has carried.
 fn loopback_bytes() -> Result<u64, Failure> {
     let table = fs::read_to_string("/proc/self/net/dev")?;
     let line = table.lines().find_map(|line| line.trim().strip_prefix("lo:"));

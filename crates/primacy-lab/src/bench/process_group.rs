@@ -1,5 +1,4 @@
-//! The processes of a bench: everything that is begun here is ended here, also when the bench is interrupted or
-//! fails.
+//! The processes of a bench: each is ended at its end, also if the bench is interrupted or fails.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,7 +18,7 @@ use crate::processes::end_descendants;
 /// The interval between two checks whether the bench was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Watches over all that the bench has started. There is one in a bench.
+/// The guard of all processes that the bench has started; a bench has one.
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
     /// The signal that interrupts the bench, or zero.
@@ -29,25 +28,25 @@ pub(super) struct ProcessGroup {
 /// A line that a process has printed.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// The number of the process.
+    /// The index of the process.
     pub(super) process: usize,
     /// The number of its incarnation.
     pub(super) life: u32,
-    /// The time when it was read, in nanoseconds of the boot clock.
+    /// The time at which it was read, in nanoseconds of the boot clock.
     pub(super) read_ns: u64,
-    /// Without its end.
+    /// Without the line end.
     pub(super) text: String,
 }
 
-/// The output of some processes. It is read only when it is asked for: a reading thread would take processor time from
-/// the measured processes.
+/// The output of some processes. It is read only on request: a reading thread would take processor time from the
+/// measured processes.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     sources: Vec<Source>,
     lines: VecDeque<Line>,
 }
 
-/// An output of a process.
+/// One output stream of a process.
 #[derive(Debug)]
 struct Source {
     fd: OwnedFd,
@@ -59,7 +58,7 @@ struct Source {
 
 impl ProcessGroup {
     pub(super) fn new() -> Result<Self, Failure> {
-        // The guardian of a node that is killed becomes our child, and with it all that it has started.
+        // The guardian of a killed node becomes a child of this process, with all its descendants.
         set_child_subreaper(Some(getpid()))?;
         let interrupted = Arc::new(AtomicUsize::new(0));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -69,8 +68,10 @@ impl ProcessGroup {
         Ok(Self { interrupted })
     }
 
+    /// Fails if the bench was interrupted.
+    ///
     /// # Errors
-    /// If a signal has asked for the end.
+    /// If a signal has requested the end.
     pub(super) fn check_interrupted(&self) -> Result<(), Failure> {
         match self.interrupted.load(Ordering::SeqCst) {
             0 => Ok(()),
@@ -84,12 +85,13 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // All of them are below this process, since it is a subreaper, and nothing else is.
+        // All of them are descendants of this process, since it is a subreaper, and it has no others.
         end_descendants();
     }
 }
 
-/// Starts a process with both its outputs piped. [`ProcessGroup`] ends it; if the bench is killed by SIGKILL, nothing does.
+/// Starts a process with both outputs piped. [`ProcessGroup`] ends it; if the bench itself is killed by SIGKILL, the
+/// process stays.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     spawn(command)
@@ -104,8 +106,8 @@ pub(super) fn spawn(mut command: Command) -> Result<Child, Failure> {
     })
 }
 
-/// The settings of the measured nodes are on their command lines, where they are the same for all, and so are the
-/// requests to them. Marks of processes are no settings.
+/// Removes all settings from the environment: the settings of measured nodes, and of requests to them, are on their
+/// command lines. Marks of processes are not settings.
 pub(super) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_encoded_bytes();
@@ -116,7 +118,7 @@ pub(super) fn without_settings(command: &mut Command) {
 }
 
 impl Lines {
-    /// Reads both outputs of a process from now on.
+    /// Adds both outputs of a process to those that are read.
     pub(super) fn listen(&mut self, child: &mut Child, process: usize, life: u32) -> Result<(), Failure> {
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
         for fd in outputs.into_iter().flatten() {
@@ -126,7 +128,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next line, if one comes before `until`. A line that is there is returned whatever the time.
+    /// Returns the next line, if one arrives before `until`. A line that has arrived is returned even after that.
     ///
     /// # Errors
     /// If the bench is interrupted.
@@ -168,7 +170,7 @@ impl Lines {
 }
 
 impl Source {
-    /// Reads all that is there.
+    /// Reads all available output.
     fn read(&mut self, lines: &mut VecDeque<Line>) {
         let mut bytes = [0; 8192];
         loop {

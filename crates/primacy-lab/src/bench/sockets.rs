@@ -1,5 +1,5 @@
-//! The connections as the kernel sees them: they show from outside, without asking a node, when all nodes have found
-//! each other.
+//! Connections as the kernel lists them: they show from outside, without a request to a node, when all nodes are
+//! connected.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 /// The kernel's number of the state ESTABLISHED.
 const ESTABLISHED: &str = "01";
 
-/// The established connections in the network namespaces of some processes: each as its own end and the other one.
+/// The established connections in the network namespaces of some processes, each as its local and its remote address.
 #[derive(Debug, Default)]
 pub(super) struct Connections(BTreeSet<(String, String)>);
 
@@ -33,8 +33,8 @@ impl Connections {
         }
     }
 
-    /// The number of connections to a listener that are established at both ends. A connection whose other end is dead
-    /// does not count.
+    /// The number of connections to a listener that are established at both ends. A connection with a dead peer does
+    /// not count.
     pub(super) fn to(&self, listener: SocketAddr) -> usize {
         let SocketAddr::V4(listener) = listener else { return 0 };
         let listener = as_the_kernel_writes(listener);
@@ -64,7 +64,7 @@ mod tests {
         let accepted = listener.accept().unwrap();
         assert_eq!(now(), 1);
         drop(one);
-        // Another test that starts a process at this moment has it for a moment, too.
+        // For a moment, a process that another test starts has inherited it too.
         let began = std::time::Instant::now();
         while now() > 0 && began.elapsed() < std::time::Duration::from_secs(10) {
             std::thread::yield_now();

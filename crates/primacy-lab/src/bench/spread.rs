@@ -1,10 +1,10 @@
-//! Many measurements as few numbers.
+//! A summary of many measurements.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Milliseconds, sorted: the `p`th percentile is the least value that `p` percent of all do not exceed.
+/// Milliseconds; the `p`th percentile is the smallest value that at least `p` percent of all values do not exceed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) min: f64,
@@ -15,7 +15,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one measurement.
+    /// Summarises at least one measurement; `None` of none.
     pub(super) fn of(measured: &[Duration]) -> Option<Self> {
         let mut sorted = measured.to_vec();
         sorted.sort_unstable();
@@ -34,12 +34,12 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// With three places: the clocks of processes are no more precise.
+/// Rounded to three decimals, the precision of the processes' clocks.
 pub(super) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// The middle one, of at least one measurement.
+/// The median; `None` of no measurements.
 pub(super) fn median(measured: &[Duration]) -> Option<Duration> {
     let mut sorted = measured.to_vec();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! The directory of the measured nodes' state: on a disk, whose file system is named.
+//! The directory of the measured nodes' state, which must be on a disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use primacy::config::default_state_dir;
 use super::failed;
 use crate::exit::{Exit, Failure};
 
-/// File systems that are no disk: a flush costs nothing there, and a power cut everything.
+/// File systems in memory: a flush costs nothing, and a power cut loses everything.
 const NO_DISKS: &[&str] = &["tmpfs", "ramfs"];
 
-/// A directory for the state of all nodes of a run, which is removed at its end.
+/// A directory for the state of all nodes of a run, removed at its end.
 #[derive(Debug)]
 pub(super) struct StateDir {
     dir: PathBuf,
@@ -19,10 +19,10 @@ pub(super) struct StateDir {
 }
 
 impl StateDir {
-    /// Makes one below `parent`, or below the state directory of this user.
+    /// Creates a directory below `parent`, or below the user's state directory.
     ///
     /// # Errors
-    /// If it cannot be made, or would not be on a disk.
+    /// If it cannot be created, or would not be on a disk.
     pub(super) fn new(parent: Option<&Path>) -> Result<Self, Failure> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
@@ -54,7 +54,7 @@ impl StateDir {
         &self.dir
     }
 
-    /// As the kernel names it: `ext4`, `xfs`, …
+    /// The kernel's name of the file system: `ext4`, `xfs`, …
     pub(super) fn file_system(&self) -> &str {
         &self.file_system
     }
@@ -62,7 +62,7 @@ impl StateDir {
 
 impl Drop for StateDir {
     fn drop(&mut self) {
-        // A directory that cannot be removed is named after this process, so that its finder knows its origin.
+        // The name of a directory that cannot be removed contains this process's number.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -74,7 +74,7 @@ fn file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
         let Some((before, after)) = mount.split_once(" - ") else { continue };
         let (Some(point), Some(kind)) = (before.split(' ').nth(4), after.split(' ').next()) else { continue };
         let length = Path::new(point).components().count();
-        // Of two mounts on one point the later one is seen.
+        // Of two mounts at the same point the later one is visible.
         if path.starts_with(point) && found.is_none_or(|(longest, _)| length >= longest) {
             found = Some((length, kind));
         }

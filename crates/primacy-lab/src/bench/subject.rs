@@ -1,5 +1,5 @@
-//! The command that is measured: its start as a node's process, and its request to hand over. Whatever a later version
-//! calls differently is changed here.
+//! The measured command: how it is started as a node, and how it is asked to hand over. A change of its command line
+//! is made only here.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,16 +31,16 @@ pub(super) struct Settings {
     pub(super) heartbeat: Option<Duration>,
 }
 
-/// The place where the nodes hold their election.
+/// The place of the election.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Meeting {
-    /// Among themselves: names and addresses.
+    /// Among the nodes: their names and addresses.
     Peers(String),
     /// In the store at this URL.
     Store(String),
 }
 
-/// A URL may have a password.
+/// Hides the URL, which may contain a password.
 impl std::fmt::Debug for Meeting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Meeting {
     }
 }
 
-/// The variable with the URL of the store, which others could read in the arguments.
+/// The variable for the URL of the store, which other users could read on the command line.
 const STORE_VARIABLE: &str = "PRIMACY_BENCH_STORE";
 
 /// The files and addresses of one node.
@@ -59,7 +59,7 @@ pub(super) struct Home<'a> {
     pub(super) node: &'a str,
     pub(super) meeting: &'a Meeting,
     pub(super) state_dir: &'a Path,
-    /// Not on loopback, and without certificates.
+    /// True if the node is not on loopback, and has no certificates.
     pub(super) cleartext: bool,
 }
 
@@ -76,7 +76,7 @@ impl Subject {
     }
 }
 
-/// The name of a kind of safety, as it is given on the command line.
+/// The command line's name of a safety.
 pub(super) fn safety_name(safety: Safety) -> &'static str {
     match safety {
         Safety::Lease => "lease",
@@ -84,7 +84,7 @@ pub(super) fn safety_name(safety: Safety) -> &'static str {
     }
 }
 
-/// Adds to a command the arguments that start a node, whose job is the program of the bench.
+/// Adds the arguments that start a node to a command; the node's job is the bench's own program.
 pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>, job: &str) {
     let mut args = strings(&[settings.subject.name(), "--json", "--election", ELECTION, "--node", home.node]);
     args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));

@@ -1,4 +1,4 @@
-//! The arms: the elections that a run tries, one each.
+//! The arms: the elections under test, one each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::chaos::fault::Kind;
 use crate::chaos::server::Make;
 
-/// The table: every election and every store that is tried is one line of it. Arms outside the usual run must be named: a machine that runs
-/// all of them at once measures itself. An advisory election promises nothing that could be judged, so each of them runs as a nominator.
+/// The table of all arms: one line for each election and store. Arms outside the usual run must be named: a machine
+/// that runs all of them at once would only measure its own overload. An advisory election gives no guarantee to
+/// check, so each of those runs as a nominator.
 #[rustfmt::skip]
 pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(PeerElection::Quorum), ..ARM },
@@ -23,7 +24,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("ring-bidirectional")), ..ARM },
     Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("seniority")), ..ARM },
     Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Metadata), ..ARM },
-    // Alone, it commits by its own disk, and is replaced by way of two voters.
+    // A single node commits by its own disk, and is replaced by way of two voters.
     Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Metadata), ..ARM },
     Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres), ..ARM },
     Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory), ..ARM },
@@ -39,7 +40,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "redis",      nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Redis), ..ARM },
 ];
 
-/// The values of the columns that most arms leave out.
+/// The default column values.
 const ARM: Arm = Arm {
     name: "",
     nodes: 0,
@@ -53,57 +54,57 @@ const ARM: Arm = Arm {
 
 const SQLITE: &str = "sqlite:{store}/election.db";
 
-/// The lease of most arms: short, so that an hour has many leaders; and as long as `primacy run` takes among peers.
+/// The default lease: short, so that an hour has many leaders; and the default of `primacy run` among peers.
 const LEASE: Duration = Duration::from_secs(1);
-/// Over a network: a request may take as long as that before its server is given up.
+/// For stores over a network, because a request may take this long before its server is given up.
 const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
-/// Much shorter than the life of jobs that cannot be killed, and long enough that a busy machine loses no lease.
+/// Much shorter than the duration of unkillable jobs, and long enough that a busy machine loses no lease.
 const LEASE_OUTLIVED: Duration = Duration::from_secs(2);
-/// The longest of leases that differ: by itself it has longer heartbeat intervals than the shortest, that of most arms, lasts.
+/// The longest of different leases: its default heartbeat interval exceeds the shortest lease, which is that of most arms.
 const LEASE_MIXED: Duration = Duration::from_secs(8);
-/// The shortest that Consul grants, and long enough for ZooKeeper.
+/// The shortest lease that Consul grants; long enough for ZooKeeper.
 const LEASE_LONG: Duration = Duration::from_secs(10);
-/// The time that a job has to end in order, and the time before the end of the lease at which it is killed: the margin of a longer lease,
-/// for a machine that is busy with everything else.
+/// The time that a job has to end in order, and the time before the end of the lease at which it is killed: the
+/// margin of a longer lease, for a busy machine.
 pub(crate) const DRAIN: Duration = Duration::from_millis(250);
 pub(crate) const KILL_MARGIN: Duration = Duration::from_millis(200);
 
-/// The name of the election in every arm.
+/// The name of the election, in every arm.
 pub(crate) const ELECTION: &str = "chaos";
 
-/// One election.
+/// One election under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arm {
     /// Its name on the command line and in the table.
     pub(crate) name: &'static str,
     /// The number of nodes that compete.
     pub(crate) nodes: usize,
-    /// Whether it is part of a run that names no arm.
+    /// True if it runs when no arm is named.
     pub(crate) usual: bool,
     /// The time for which a leader may lead without a renewal.
     pub(crate) lease: Duration,
-    /// Where the election is held.
+    /// The place of the election.
     pub(crate) held: Held,
-    /// True if the nodes are configured with different leases, as during a rolling change of it; `lease` is the longest.
+    /// True if the nodes have different leases, as during a rolling change; `lease` is the longest.
     pub(crate) leases_differ: bool,
-    /// The number of detached processes that each job starts, which hold its lock.
+    /// The number of detached processes that each job starts, each of which holds the job's lock.
     pub(crate) crowd: u32,
-    /// True if the jobs run as another user than the nodes, which may not signal them, and end by themselves after a while.
+    /// True if the jobs run as a user whose processes the nodes may not signal, and end by themselves after a while.
     pub(crate) unkillable: bool,
 }
 
-/// Where an election is held.
+/// The place of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     /// Among the nodes, each in a network namespace of its own.
     AmongPeers(PeerElection),
-    /// In a store of this URL, where `{store}` is replaced by a directory.
+    /// In the store of this URL, in which `{store}` is replaced by a directory.
     OverStore(&'static str),
-    /// On a server that the run starts; a proxy is between it and each node.
+    /// On a server that the run starts, with a proxy between it and each node.
     OnServer(Make),
 }
 
-/// The variable in which a node finds the URL of a store that is a server: it may have a password.
+/// The variable with which a node gets the URL of a store on a server: the URL may contain a password.
 pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
 
 /// The way in which nodes among peers find a leader.
@@ -111,7 +112,7 @@ pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
 pub(crate) enum PeerElection {
     /// By a majority.
     Quorum,
-    /// By a majority that also replicates a map, on its disks; each node serves the etcd API.
+    /// By a majority that also replicates a map on its disks; each node serves the etcd API.
     Metadata,
     /// By a majority of votes, each for the best claim.
     Ranked,
@@ -127,17 +128,17 @@ impl Arm {
         ARMS.iter().copied().find(|arm| arm.name == name)
     }
 
-    /// The names of the nodes, in the order of the alphabet.
+    /// The names of the nodes, in alphabetical order.
     pub(crate) fn node_names(&self) -> Vec<String> {
         ('a'..='z').take(self.nodes).map(String::from).collect()
     }
 
-    /// True if the nodes send messages to each other, so that links can be cut.
+    /// True if the nodes send messages to each other over links that can be cut.
     pub(crate) fn has_network(&self) -> bool {
         matches!(self.held, Held::AmongPeers(_))
     }
 
-    /// True if the lead can be given to a certain node. Where one election nominates, its rule decides.
+    /// True if the lead can be transferred to a chosen node. If one election nominates, its rule decides instead.
     fn chooses_successor(&self) -> bool {
         matches!(
             self.held,
@@ -145,12 +146,12 @@ impl Arm {
         )
     }
 
-    /// True if its nodes serve clients, and voters are replaced.
+    /// True if its nodes serve clients, and its voters are replaced.
     pub(crate) fn serves_clients(&self) -> bool {
         self.held == Held::AmongPeers(PeerElection::Metadata)
     }
 
-    /// True if this fault means anything here.
+    /// True if this fault is applicable to the arm.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         let enough = self.nodes >= kind.nodes_min();
         let server = if let Held::OnServer(make) = self.held { Some(make) } else { None };
@@ -161,20 +162,20 @@ impl Arm {
             && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))
             && (self.chooses_successor() || kind != Kind::Transfer)
             && (self.serves_clients() || kind != Kind::ReplaceVoter)
-            // The disk that is filled is that of a store, which all nodes share. The state file of a peer has its room from the first start
-            // on, and is written in place; a server has a disk of its own. The log of a node that replicates a map does grow, and is beside
-            // its state: each node would need a small disk of its own, with room for the records and snapshots of the whole run.
-            // `tests/disk_full.rs` of the command has such disks.
+            // The disk that is filled is a store's, which all nodes share. A peer's state file is allocated at its
+            // first start and written in place; a server has its own disk. The log of a node with a replicated map
+            // does grow, but each node would need a small disk of its own, with room for the records and snapshots of
+            // the whole run. `tests/disk_full.rs` of the command has such disks.
             && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 
-    /// The lease that the node of this name is configured with. Where leases differ, the last node alone has the longest.
+    /// The configured lease of the node of this name. If leases differ, only the last node has the longest.
     fn lease_of(&self, node: &str) -> Duration {
         let is_last = self.node_names().last().is_some_and(|last| last == node);
         if self.leases_differ && !is_last { LEASE } else { self.lease }
     }
 
-    /// The options of `primacy run` that say where the election is held, but for the list of peers and the address of the etcd API.
+    /// The options of `primacy run` that state the place of the election, except the list of peers and the address of the etcd API.
     pub(crate) fn options(&self, node: &str, state: &Path, store: &Path) -> Vec<String> {
         let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
         match self.held {
@@ -193,7 +194,7 @@ impl Arm {
                         vec!["--algorithm".into(), by.into(), "--confirm".into(), url]
                     }
                 });
-                // Nothing leaves the namespaces, which are this run's own.
+                // The traffic stays in the run's own namespaces.
                 options.push("--insecure-cleartext".into());
             }
             Held::OverStore(url) => {

@@ -1,5 +1,5 @@
-//! Removal of what earlier runs that were killed have left behind: processes, namespaces, mounts and directories. Only
-//! those whose process is gone are touched.
+//! Removal of the remains of earlier runs that were killed: processes, namespaces, mounts and directories. Only those
+//! whose owning process is gone are removed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use crate::chaos::processes::{all_marked, end_marked, is_alive, signal};
 use primacy_testbed::network::PREFIX;
 use primacy_testbed::run_error::{RunError, call};
 
-/// The file that says that a directory is to be kept.
+/// The file that marks a directory to be kept.
 pub(crate) const KEEP: &str = "KEEP";
 
-/// Sweeps; returns what was found, for people.
+/// Removes the remains; returns a description of them.
 ///
 /// # Errors
-/// [`RunError`] if something that was found cannot be removed.
+/// [`RunError`] if some of them cannot be removed.
 pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, RunError> {
     let mut swept = Vec::new();
     for (pid, mark) in all_marked() {
         if owner_is_gone(mark.split('/').next()) {
-            // A process that is stopped is killed all the same.
+            // SIGKILL also ends a stopped process.
             signal(pid, Signal::KILL)?;
             let left = end_marked(&mark);
             let how = if left == 0 { "" } else { ", which does not end" };
@@ -66,7 +66,7 @@ fn directories(base: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(ours).collect()
 }
 
-/// Unmounts all that is mounted below a directory.
+/// Unmounts everything below a directory.
 ///
 /// # Errors
 /// [`RunError`]

@@ -1,4 +1,5 @@
-//! The clients of a run, a process beside each node: started before the nodes, and ordered to finish when all is well again.
+//! The clients of a run, one process beside each node: started before the nodes, and told to finish once all faults are
+//! over.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,9 +14,9 @@ use crate::chaos::run::ArmRun;
 use primacy_testbed::network::Network;
 use primacy_testbed::run_error::RunError;
 
-/// The start of a client's mark, after that of the arm: no node has such a name, so no signal to a node reaches a client.
+/// The beginning of a client's mark, after the arm's: no node has such a name, so no signal to a node reaches a client.
 const CLIENT_MARK: &str = "=client-";
-/// The time that they have to finish: longer than the last session of each may live, and the last reading.
+/// The time for the clients to finish: longer than the remaining time of their last sessions and the final reads.
 const FINISH_MAX: Duration = Duration::from_secs(120);
 
 /// A client.
@@ -26,7 +27,7 @@ pub(crate) struct Beside {
 }
 
 impl ArmRun {
-    /// Starts a client beside each node, where the nodes serve any.
+    /// Starts a client beside each node, if the nodes serve clients.
     ///
     /// # Errors
     /// [`RunError`]
@@ -56,10 +57,10 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Checks that they all run.
+    /// Checks that all clients run.
     ///
     /// # Errors
-    /// [`RunError::NotWhole`] if one has ended: then its history has no end.
+    /// [`RunError::NotWhole`] if one has ended, because its history is then incomplete.
     pub(crate) fn watch_clients(&mut self) -> Result<(), RunError> {
         for client in &mut self.clients {
             if let Some(status) = client.ended()? {
@@ -72,14 +73,15 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Orders them to finish, and waits until they have, while the nodes go on. They read all that was ever written before they end.
+    /// Tells the clients to finish, and waits until they have, while the nodes run. Before they end, they read everything that was
+    /// ever written.
     ///
     /// # Errors
     /// [`RunError::NotWhole`] if one has failed.
     pub(crate) fn finish_clients(&mut self) -> Result<(), RunError> {
         let mut left = std::mem::take(&mut self.clients);
         for client in &left {
-            // A client that has ended already is met below.
+            // A client that has already ended is detected below.
             signal(Pid::from_child(&client.child), Sent::Terminate.signal())?;
         }
         let until = Instant::now() + FINISH_MAX;
@@ -121,7 +123,7 @@ impl Beside {
     }
 }
 
-/// Both addresses of a place, for it has two nodes while one is replaced.
+/// Returns both addresses of a place, which has two nodes while one is being replaced.
 fn endpoints(network: &Network, place: usize) -> String {
     [0, 1].map(|generation| network.etcd_api(place, generation)).join(",")
 }

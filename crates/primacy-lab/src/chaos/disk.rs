@@ -12,11 +12,11 @@ pub(crate) struct SmallDisk {
     at: PathBuf,
 }
 
-/// The file that takes all the room.
+/// The file that takes up the free space.
 const FILLER: &str = "filler";
 
 impl SmallDisk {
-    /// Mounts one of `kib` KiB at `at`, which is made.
+    /// Creates the directory `at`, and mounts a tmpfs of `kib` KiB there.
     ///
     /// # Errors
     /// [`RunError`]
@@ -27,10 +27,10 @@ impl SmallDisk {
         Ok(Self { at: at.to_owned() })
     }
 
-    /// Takes all the room that is left.
+    /// Fills the disk.
     ///
     /// # Errors
-    /// [`RunError::File`] if it does not become full.
+    /// [`RunError::File`] if the disk does not become full.
     pub(crate) fn fill(&self) -> Result<(), RunError> {
         let path = self.at.join(FILLER);
         let failed = || RunError::file("fill", &path);
@@ -44,7 +44,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives the room back.
+    /// Frees the space.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -61,7 +61,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, in case another process still uses it.
+        // A lazy unmount, in case another process still uses it.
         if let Err(error) = call("umount", &["-l", &self.at.display().to_string()]) {
             eprintln!("primacy-lab chaos: {error}; the next run sweeps it away");
         }

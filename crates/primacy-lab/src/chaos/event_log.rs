@@ -1,5 +1,5 @@
-//! The events of the run on itself, a JSON object a line: the faults, the incarnations of the supervisors, the clocks. The judge reads them
-//! beside the output of the nodes and the jobs.
+//! The run's own events, one JSON object per line: the faults, the incarnations of the supervisors, the clocks. The
+//! judge reads them together with the output of the nodes and the jobs.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -23,7 +23,7 @@ pub(crate) enum RunEvent {
         seed: u64,
         /// The faults that this machine cannot make, with the reasons.
         not_run: Vec<(Kind, String)>,
-        /// The node whose clock is faked, if there is one.
+        /// The node with a faked clock, if there is one.
         faked: Option<String>,
     },
     /// A supervisor was started.
@@ -41,30 +41,30 @@ pub(crate) enum RunEvent {
         node: String,
         /// The number of the incarnation.
         life: u32,
-        /// Its exit code; 128 and the number of the signal that killed it.
+        /// Its exit code; if it was killed, 128 plus the number of the signal.
         code: i32,
     },
-    /// A fault is to be made.
+    /// A fault is about to be injected.
     Fault {
         /// The number of its step, from 1.
         step: u32,
         /// The kind.
         kind: Kind,
-        /// The target and everything else, for people.
+        /// The target and all other details, as text.
         what: String,
     },
-    /// A fault took effect: a living process got the signal, packets were dropped, the node obeyed.
+    /// A fault took effect: a live process got the signal, packets were dropped, the operator's command was obeyed.
     Took {
         /// The number of its step.
         step: u32,
         /// The kind.
         kind: Kind,
     },
-    /// The revocable effects of the step were taken back.
+    /// The revocable effects of the step were undone.
     Healed {
         /// The number of the step.
         step: u32,
-        /// The number of packets that were dropped meanwhile.
+        /// The number of packets dropped until then.
         #[serde(default)]
         dropped: u64,
     },
@@ -73,49 +73,49 @@ pub(crate) enum RunEvent {
         /// After this step.
         step: u32,
     },
-    /// No leader works, or a node does not come back, long after everything was healed.
+    /// No leader works, or a node does not come back, long after the healing.
     Stuck {
         /// After this step.
         step: u32,
         /// The condition that is not met.
         what: String,
     },
-    /// A command of the operator failed, and not because its node was gone or did not lead; or it did not end.
+    /// A command of the operator failed although its node ran and led, or the command did not end.
     Failed {
         /// Of this step.
         step: u32,
         /// Its output.
         what: String,
     },
-    /// A living process was sent a signal, right after this time.
+    /// A live process was sent a signal, immediately after this time.
     Signal {
         /// The node.
         node: String,
         /// The number of its supervisor's incarnation.
         life: u32,
-        /// The part that got it.
+        /// The process that got it.
         part: NodeProcess,
         /// The signal.
         signal: Sent,
     },
-    /// A node that was replaced has ended, and nothing is left of it.
+    /// A replaced node has ended, and all its processes are gone.
     Left {
         /// The node.
         node: String,
     },
-    /// The disk of the store is full from now on; or is not any more.
+    /// The disk of the store has become full, or has space again.
     Disk {
         /// True if it is full.
         full: bool,
     },
-    /// A clock was compared with the machine's, which showed the event's own time.
+    /// A faked clock was compared with the machine's clock, whose reading is the event's time.
     Clock {
         /// Its reading, in nanoseconds.
         faked_ns: u64,
         /// The uncertainty of the event's own time.
         within_ns: u64,
     },
-    /// The run ends, and all that it has started is gone.
+    /// The run ends, and all processes that it started are gone.
     End,
 }
 
@@ -146,14 +146,14 @@ pub(crate) struct TimedEvent {
 /// The file of the events.
 pub(crate) const EVENT_LOG: &str = "event_log.jsonl";
 
-/// Writes events.
+/// The writer of the events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     file: File,
 }
 
 impl EventLog {
-    /// Opens the events of an arm, to add to them.
+    /// Opens the event log of an arm for appending.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -163,7 +163,7 @@ impl EventLog {
         Ok(Self { file: file.map_err(RunError::file("open", &path))? })
     }
 
-    /// Writes an event of the present time.
+    /// Writes an event with the present time.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -171,7 +171,7 @@ impl EventLog {
         self.log_at(clock::now().as_nanos(), event)
     }
 
-    /// Writes an event of another time.
+    /// Writes an event with another time.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -181,7 +181,7 @@ impl EventLog {
     }
 }
 
-/// Adds a line to a file that is open for appending, in one piece.
+/// Appends a line to a file in one write.
 ///
 /// # Errors
 /// The error of the system.
@@ -191,7 +191,7 @@ pub(crate) fn append(file: &mut File, line: &impl Serialize) -> std::io::Result<
     file.write_all(text.as_bytes())
 }
 
-/// Reads a file of JSON lines. A last line without an end was being written by a process that was killed, and is left out.
+/// Reads a file of JSON lines. An incomplete last line, from a process that was killed while writing, is ignored.
 ///
 /// # Errors
 /// [`RunError::File`] and [`RunError::Malformed`].

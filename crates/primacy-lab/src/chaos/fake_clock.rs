@@ -1,8 +1,8 @@
-//! A clock of another rate for one node, by libfaketime; and how its readings are taken.
+//! A clock of another rate for one node, by libfaketime, and its readings.
 //!
-//! A process of the run itself runs by that clock for as long as the arm does. It owns the memory in which libfaketime keeps the clock's
-//! origin, so that all processes of the node, in all its incarnations, see one clock, as on a machine of their own; and it is asked from
-//! time to time for its reading.
+//! A helper process of the run uses that clock for as long as the arm runs. It owns the shared memory in which
+//! libfaketime keeps the clock's origin, so that all processes of the node, in all its incarnations, see one clock,
+//! as on a separate machine; and it reports the clock's reading on request.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,23 +14,24 @@ use primacy::clock;
 use crate::chaos::processes::LOOK_INTERVAL;
 use primacy_testbed::run_error::RunError;
 
-/// The variable that names a library to load before all others.
+/// The variable of the dynamic linker that names a library to preload.
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
 const SHARED: &str = "FAKETIME_SHARED";
 
-/// The difference of its rate from the machine's, in parts per million: within the drift bound of 1 % with some room.
+/// The difference of its rate from the machine's clock, in parts per million: within the drift bound of 1 %, with a
+/// margin.
 pub(crate) const RATE_PPM: i64 = 8_000;
-/// Its lead over the machine's clock beside that. Offsets never matter, and this shows it.
+/// Its constant offset from the machine's clock. Offsets must never matter, which this tests.
 const OFFSET_SECONDS: u32 = 3_600;
 
-/// The duration of the first measurement: a difference of 8000 ppm is four milliseconds then.
+/// The duration of the first measurement: 8000 ppm amount to four milliseconds then.
 const PROOF_TIME: Duration = Duration::from_millis(500);
-/// The longest time for a process to start, on a machine that is busy.
+/// The longest time for a process to start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(10);
-/// The number of attempts of one reading; the attempt that took the shortest time counts.
+/// The number of attempts for a reading; the shortest attempt counts.
 const TRIES: usize = 20;
 
-/// One node's clock.
+/// The faked clock of one node.
 #[derive(Debug)]
 pub(crate) struct FakedClock {
     env: Vec<(String, String)>,
@@ -39,7 +40,7 @@ pub(crate) struct FakedClock {
     answers: BufReader<ChildStdout>,
 }
 
-/// The reading of the faked clock at a time of the machine's.
+/// The readings of both clocks at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The machine's boot clock, in nanoseconds.
@@ -51,7 +52,7 @@ pub(crate) struct Reading {
 }
 
 impl FakedClock {
-    /// Starts a clock that is fast, or slow, and proves that it is.
+    /// Starts a clock that is fast or slow, and verifies its rate.
     ///
     /// # Errors
     /// The reason why there is none; then the fault is not run.
@@ -77,7 +78,7 @@ impl FakedClock {
         answers.read_line(&mut shared).map_err(failed)?;
         let shared = shared.trim();
         if shared.is_empty() {
-            // The child is ended when it is dropped below.
+            // Dropping the value ends the child.
             drop(Self { env, keeper, asks, answers });
             return Err(missing("libfaketime was not loaded"));
         }
@@ -87,12 +88,12 @@ impl FakedClock {
         Ok(faked)
     }
 
-    /// The variables that the processes of the node must find in their environment.
+    /// The environment variables for the node's processes.
     pub(crate) fn env(&self) -> &[(String, String)] {
         &self.env
     }
 
-    /// The reading of the clock now.
+    /// Reads the clock.
     ///
     /// # Errors
     /// [`RunError`] if its process is gone.
@@ -107,8 +108,8 @@ impl FakedClock {
         best.ok_or_else(|| missing("it was not read"))
     }
 
-    /// Checks that processes still start under it. A process that is killed while it begins may leave libfaketime's lock behind, and all
-    /// that begin later wait for that; this is no fault of the node.
+    /// Checks that processes still start under the clock. A process that is killed during its start may leave
+    /// libfaketime's lock taken, and all later ones wait for it; this is no fault of the node.
     ///
     /// # Errors
     /// [`RunError`] if a process does not start within [`START_MAX`].
@@ -142,7 +143,7 @@ impl FakedClock {
         Ok(Reading { true_ns: before + within_ns, faked_ns, within_ns })
     }
 
-    /// Checks that it moves, and at the rate that was asked for, to within a tenth of the difference.
+    /// Checks that the clock advances, at the requested rate to within a tenth of the difference.
     fn prove(&mut self, ppm: i64) -> Result<(), RunError> {
         let first = self.read()?;
         std::thread::sleep(PROOF_TIME);
@@ -164,7 +165,7 @@ impl Drop for FakedClock {
         for name in shared.iter().flat_map(|names| names.split(' ')).map(|name| name.trim_start_matches('/'))
         {
             for file in [format!("/dev/shm/{name}"), format!("/dev/shm/sem.{name}")] {
-                // Each name is that of a semaphore or of a memory.
+                // Each name is that of a semaphore or of shared memory.
                 let _ = std::fs::remove_file(file);
             }
         }
@@ -178,7 +179,7 @@ pub(crate) fn rate_ppm(first: Reading, last: Reading) -> i64 {
     i64::try_from((faked_ns - true_ns) * 1_000_000 / true_ns.max(1)).unwrap_or(i64::MAX)
 }
 
-/// Runs the process that keeps the clock: it names the shared memory, then prints a reading for every line that it reads.
+/// Runs the helper process: it prints the name of the shared memory, then a reading for every line of its input.
 pub(crate) fn keep() {
     println!("{}", std::env::var(SHARED).unwrap_or_default());
     for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -186,7 +187,7 @@ pub(crate) fn keep() {
     }
 }
 
-/// The path of the library in the distributions.
+/// The path of libfaketime, as distributions install it.
 fn library() -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/lib64".into(), "/usr/local/lib".into()];
     let below = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());

@@ -16,19 +16,20 @@ pub(crate) enum Kind {
     Isolate,
     /// Only one node, which does not lead, reaches all others (OmniPaxos' quorum loss).
     QuorumLoss,
-    /// The same, and it does not reach the leader (OmniPaxos' constrained election).
+    /// The same, and that node does not reach the leader (OmniPaxos' constrained election).
     Constrained,
     /// Each node reaches the one before and the one after it (OmniPaxos' chained scenario).
     Chain,
     /// The connection from one node to the store is closed, and stays closed.
     StoreCut,
-    /// Nothing moves between one node and the store; its connections stay open.
+    /// No packet passes between one node and the store; its connections stay open.
     StoreStall,
-    /// The store's answers to one node are lost, the node's requests arrive; at the end the connections are closed.
+    /// The store's answers to one node are lost, while the node's requests arrive; at the end the connections are
+    /// closed.
     StoreRepliesLost,
     /// No node reaches the store.
     StoreOutage,
-    /// SIGKILL to the server of the store, or to the member that leads the others; it is started again.
+    /// SIGKILL to the server of the store, or to its leading member; it is restarted.
     StoreKilled,
     /// SIGKILL to the supervisor.
     KillSupervisor,
@@ -44,27 +45,27 @@ pub(crate) enum Kind {
     PauseGuardian,
     /// SIGSTOP to the job, and SIGCONT.
     PauseJob,
-    /// SIGSTOP to all processes of a node, and SIGCONT, as when its machine is frozen while its clock goes on.
+    /// SIGSTOP to all processes of a node, and SIGCONT: its machine is frozen, but its clock goes on.
     Freeze,
-    /// The disk of the store is full, and the leader is killed meanwhile.
+    /// The disk of the store is full; meanwhile the leader is killed.
     FullDisk,
     /// SIGTERM to the supervisor.
     Terminate,
-    /// Everything of every node is killed, and started again.
+    /// All processes of every node are killed, and restarted.
     RestartAll,
-    /// Each node is terminated and started again, one after the other.
+    /// Each node in turn is terminated and restarted.
     RollingRestart,
     /// The operator's `primacy resign`.
     Resign,
     /// The operator's `primacy transfer`.
     Transfer,
-    /// The operator's `primacy member replace`: a node with another name and an empty disk takes the place of one.
+    /// The operator's `primacy member replace`: a node with another name and an empty disk replaces one.
     ReplaceVoter,
-    /// One node runs with a clock of another rate, for the whole run.
+    /// One node has a clock of another rate for the whole run.
     FakedClock,
 }
 
-/// The table: every fault, in the order in which it is reported.
+/// The table of all faults, in the order of the report.
 pub(crate) const KINDS: &[Kind] = &[
     Kind::Cut,
     Kind::CutOneWay,
@@ -102,21 +103,21 @@ pub(crate) const KINDS: &[Kind] = &[
 pub(crate) enum NodeProcess {
     /// The process that holds the election.
     Supervisor,
-    /// The process that holds the deadline.
+    /// The process that enforces the deadline.
     Guardian,
     /// The job's first process.
     Job,
 }
 
 impl Kind {
-    /// True if a leader can keep its lead until its job has ended: it goes on renewing it. Where it cannot, a job that cannot be killed
-    /// works beside the next leader's, and only the fence is left.
+    /// True if a leader can keep its lead until its job has ended, by further renewals. If it cannot, an unkillable
+    /// job overlaps with the next leader's, and only the fence separates them.
     pub(crate) const fn leaves_the_lead(self) -> bool {
         matches!(self, Self::KillGuardian | Self::PauseGuardian | Self::KillJob | Self::PauseJob)
             || matches!(self, Self::Terminate | Self::Resign | Self::Transfer)
     }
 
-    /// For people, and for the table.
+    /// The name, for people and for the table.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Cut => "link cut",
@@ -150,7 +151,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is made with links between nodes.
+    /// True if the fault affects links between nodes.
     pub(crate) const fn is_of_network(self) -> bool {
         matches!(
             self,
@@ -164,7 +165,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is made on the way to the store, or on its servers.
+    /// True if the fault affects the way to the store, or its servers.
     pub(crate) const fn is_of_store(self) -> bool {
         matches!(
             self,
@@ -176,7 +177,7 @@ impl Kind {
         )
     }
 
-    /// Whether it holds for a while and is then taken back.
+    /// True if the fault lasts for a while and is then undone.
     pub(crate) const fn lasts(self) -> bool {
         matches!(
             self,
@@ -185,7 +186,7 @@ impl Kind {
             || self.is_of_store()
     }
 
-    /// The smallest number of nodes for which it differs from other faults.
+    /// The minimum number of nodes with which the fault differs from others.
     pub(crate) const fn nodes_min(self) -> usize {
         match self {
             Self::QuorumLoss | Self::Constrained => 5,

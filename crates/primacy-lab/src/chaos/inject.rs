@@ -1,4 +1,4 @@
-//! The faults: how they are made, and how revocable effects are taken back.
+//! Fault injection, and the undoing of revocable faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -18,16 +18,16 @@ use crate::chaos::server::Store;
 use primacy_testbed::network::Cut;
 use primacy_testbed::run_error::RunError;
 
-/// The parts of a node, from the top down.
+/// The processes of a node, from parent to child.
 const PARTS: [NodeProcess; 3] = [NodeProcess::Supervisor, NodeProcess::Guardian, NodeProcess::Job];
 /// The time that a terminated node has to end, before it is killed.
 pub(crate) const END_MAX: Duration = Duration::from_secs(10);
-/// The time for which a job that wakes first is alone.
+/// The time for which a job that wakes first runs alone.
 const HEAD_START: Duration = Duration::from_millis(25);
 /// The longest pause between two nodes of a rolling restart.
 const BETWEEN_MAX_MS: u64 = 1_500;
 
-/// The signals of a fault that consists of signals only.
+/// Returns the signals of a fault that consists only of signals.
 const fn signals(fault: Fault) -> Option<(&'static [NodeProcess], Sent)> {
     let parts: &[NodeProcess] = match fault.kind {
         Kind::KillSupervisor | Kind::PauseSupervisor | Kind::Terminate => &[NodeProcess::Supervisor],
@@ -56,23 +56,23 @@ const fn signals(fault: Fault) -> Option<(&'static [NodeProcess], Sent)> {
     Some((parts, sent))
 }
 
-/// An operator's command that was started.
+/// An operator's command that is running.
 #[derive(Debug)]
 pub(crate) struct Verb {
     step: u32,
     kind: Kind,
     line: String,
     child: Child,
-    /// A voter was being replaced meanwhile: the command may have named a node that is no voter any more.
+    /// True if a voter was being replaced meanwhile: the command may name a node that is no voter any more.
     replacing: bool,
 }
 
-/// The exit codes of an operator's command that was obeyed: as it asked, or with another node elected.
+/// The exit codes of an operator's command that was obeyed: as requested, or with another node elected.
 const OBEYED: [i32; 2] = [0, 2];
-/// And of a command that the node could not obey: it is not there, or does not lead.
+/// The exit codes of a command that the node could not obey: it is not running, or does not lead.
 pub(crate) const DISOBEYED: [i32; 2] = [69, 75];
 
-/// The target of a fault, for people.
+/// The description of a fault's target.
 fn whom(kind: Kind, name: String, other: &str) -> String {
     match kind {
         Kind::RestartAll | Kind::RollingRestart => "all nodes".to_owned(),
@@ -89,10 +89,10 @@ fn whom(kind: Kind, name: String, other: &str) -> String {
 }
 
 impl ArmRun {
-    /// Makes a fault, and notes whether it took effect, as far as that is known at once.
+    /// Injects a fault, and records whether it took effect, as far as that is known at once.
     ///
     /// # Errors
-    /// [`RunError`] where it cannot be made.
+    /// [`RunError`] if it cannot be injected.
     pub(crate) fn make(&mut self, step: u32, fault: Fault) -> Result<(), RunError> {
         let node = match fault.target {
             Target::Leader => self.leader(),
@@ -111,7 +111,7 @@ impl ArmRun {
                 network.cut(cut)?;
                 self.cuts.push(kind);
             }
-            // Its counters show when it is healed.
+            // Its packet counters show that at the healing.
             false
         } else if kind.is_of_store() {
             self.events.log(event(whom(kind, name, "")))?;
@@ -127,7 +127,8 @@ impl ArmRun {
         if took { self.events.log(RunEvent::Took { step, kind }) } else { Ok(()) }
     }
 
-    /// Makes a fault that is neither signals nor links; returns whether it took effect, as far as that is known at once.
+    /// Injects a fault that is neither signals nor links. Returns whether it took effect, as far as that is known at
+    /// once.
     fn make_other(&mut self, step: u32, fault: Fault, node: usize, to: &str) -> Result<bool, RunError> {
         let most = self.nodes.len() / 2 + 1;
         match fault.kind {
@@ -136,7 +137,7 @@ impl ArmRun {
                 let leader = self.leader();
                 self.fill()?;
                 self.nodes[leader].send(NodeProcess::Supervisor, Sent::Kill, &mut self.events)?;
-                // The nodes report when they meet it.
+                // The nodes report when they meet the full disk.
                 Ok(false)
             }
             Kind::RestartAll => {
@@ -150,12 +151,12 @@ impl ArmRun {
                 Ok(hit >= most)
             }
             Kind::RollingRestart => Ok(self.roll(fault.detail)? >= most),
-            // The command shows when it ends.
+            // The end of the command shows whether it took effect.
             Kind::Resign => self.verb(step, fault.kind, node, &["resign"]).map(|()| false),
             Kind::Transfer => self.verb(step, fault.kind, node, &["transfer", "--to", to]).map(|()| false),
-            // It goes on beside the steps that follow, and reports when it is done.
+            // It goes on during the following steps, and reports when it is done.
             Kind::ReplaceVoter => self.begin_replacing(step, node, fault.detail).map(|()| false),
-            // Signals and links are made elsewhere; a faked clock holds from the first incarnation on.
+            // Signals and links are injected elsewhere; a faked clock is in place from the first incarnation on.
             Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Ok(false),
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => Ok(false),
             Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => Ok(false),
@@ -165,14 +166,15 @@ impl ArmRun {
         }
     }
 
-    /// A node other than this one, if there is one.
+    /// Returns another node, if there is one.
     pub(crate) fn other(&self, node: usize, detail: u64) -> usize {
         let count = self.nodes.len();
         let ahead = usize::try_from(detail.checked_rem(count as u64 - 1).unwrap_or(0)).unwrap_or(0);
         (node + 1 + ahead) % count
     }
 
-    /// Sends a signal to some parts of a node; returns whether all got it. Where others get it too, the job need not be there.
+    /// Sends a signal to some processes of a node. Returns whether all got it; the job may be missing if it is not the only
+    /// target.
     fn strike(&mut self, node: usize, parts: &[NodeProcess], sent: Sent) -> Result<bool, RunError> {
         if sent == Sent::Stop && !self.stopped.contains(&node) {
             self.stopped.push(node);
@@ -185,7 +187,7 @@ impl ArmRun {
         Ok(all)
     }
 
-    /// Stops all processes of a node; returns whether supervisor and guardian were there.
+    /// Stops all processes of a node. Returns whether supervisor and guardian were running.
     fn freeze(&mut self, node: usize) -> Result<bool, RunError> {
         let before = clock::now().as_nanos();
         let took = self.strike(node, &PARTS, Sent::Stop)?;
@@ -194,13 +196,13 @@ impl ArmRun {
             signal(pid, Signal::STOP)?;
         }
         if node.pid(NodeProcess::Job).is_none() {
-            // A job that has not reported itself yet is stopped all the same.
+            // A job that has not reported itself yet is stopped too.
             self.events.log_at(before, node.signalled(NodeProcess::Job, Sent::Stop))?;
         }
         Ok(took)
     }
 
-    /// Returns the links that this fault cuts, and their description.
+    /// Returns the links that this fault cuts, with a description.
     fn cut(&self, fault: Fault, node: usize) -> (Cut, String) {
         let (leader, other) = (self.leader(), self.other(node, fault.detail));
         let hub = self.other(leader, fault.detail);
@@ -238,13 +240,13 @@ impl ArmRun {
                 (only(links(&stays)), what)
             }
             Kind::Chain => {
-                // Counted around, from the node that was hit.
+                // The position of a node in a ring that begins with the target.
                 let place = |index: usize| (index + count - node) % count;
                 let stays = |from, to| place(from).abs_diff(place(to)) == 1;
                 (only(links(&stays)), format!("in a row from {}", name(node)))
             }
             Kind::Isolate => (only(links(&|from, to| from != node && to != node)), name(node).to_owned()),
-            // These cut no link.
+            // These faults cut no link.
             Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Default::default(),
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Freeze => Default::default(),
             Kind::FullDisk | Kind::Terminate | Kind::RestartAll | Kind::RollingRestart => Default::default(),
@@ -261,7 +263,7 @@ impl ArmRun {
         disk.fill()
     }
 
-    /// Terminates each node, and waits until it is back; returns how many were there.
+    /// Terminates each node, and waits until it is back. Returns how many were running.
     fn roll(&mut self, detail: u64) -> Result<usize, RunError> {
         let mut told = 0;
         for index in 0..self.nodes.len() {
@@ -303,8 +305,8 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Takes the ends of the operator's commands, and notes a command that failed for no reason that chaos gives it. A command to a node
-    /// that was stopped ends when that node is back.
+    /// Collects the ended commands of the operator, and records those that failed for no reason that chaos gives
+    /// them. A command to a stopped node ends when that node continues.
     ///
     /// # Errors
     /// [`RunError`]
@@ -331,7 +333,7 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Notes the operator's commands that still have no end; they are not waited for any more.
+    /// Records the operator's commands that have not ended; they are abandoned.
     ///
     /// # Errors
     /// [`RunError`]
@@ -343,7 +345,7 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Takes back all revocable effects.
+    /// Undoes all revocable faults.
     ///
     /// # Errors
     /// [`RunError`]
@@ -369,7 +371,7 @@ impl ArmRun {
             let node = &self.nodes[index];
             let mut order = PARTS;
             if step.is_multiple_of(2) {
-                // The job wakes first, and acts before its guardian can keep it from that: only the fence can refuse that.
+                // The job wakes first, and acts before its guardian can stop it: only the fence can refuse that.
                 order.reverse();
             }
             for part in order {
@@ -380,7 +382,7 @@ impl ArmRun {
                     std::thread::sleep(HEAD_START);
                 }
             }
-            // Also processes that are no part any more: those that a dead guardian has left, or a grandchild.
+            // Includes processes that belong to no current incarnation: those of a dead guardian, or a grandchild.
             for pid in marked(&node.start.mark) {
                 signal(pid, Signal::CONT)?;
             }

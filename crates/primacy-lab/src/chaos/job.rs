@@ -1,5 +1,5 @@
-//! The job that `primacy run` starts: it writes for as long as it is alive, locks a file, and sometimes leaves a
-//! grandchild behind that does the same. It never asks whether its leader still leads.
+//! The job that `primacy run` starts: it writes until it ends, locks a file, and sometimes leaves a grandchild behind
+//! that does the same. It never checks whether its leader still leads.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -41,20 +41,20 @@ pub(crate) struct Job {
 
 /// The interval between two writes of a leader.
 const EVERY: Duration = Duration::from_millis(10);
-/// The pause of a job after a refused write: it goes on until it is ended.
+/// The pause of a job after a refused write; it does not end by itself then.
 const EVERY_LATE: Duration = Duration::from_millis(50);
-/// One of so many leaderships has a job that does not end when asked, and one of so many a detached grandchild.
+/// One in this many leaderships has a job that ignores SIGTERM, and one in as many a detached grandchild.
 const STUBBORN_EVERY: u64 = 3;
 const GRANDCHILD_EVERY: u64 = 2;
 
 impl Job {
-    /// Runs until it is killed, or its time is over.
+    /// Runs until it is killed, or its time to run is over.
     ///
     /// # Errors
     /// [`RunError`] if it cannot begin.
     pub(crate) fn run(&self) -> Result<(), RunError> {
         if std::env::var_os(PRELOAD).is_some() {
-            // Its writes are judged by the machine's own clock, whatever clock its node has.
+            // Its writes are judged by the machine's clock, even if the clock of its node is faked.
             let mut command = Command::new("/proc/self/exe");
             command.args(std::env::args_os().skip(1)).env_remove(PRELOAD);
             return Err(RunError::file("execute", Path::new("/proc/self/exe"))(command.exec()));
@@ -68,9 +68,9 @@ impl Job {
         let writer = Writer { token, node: variable("PRIMACY_ID")?, pid };
         let mut ledger = Ledger::open(&self.dir, writer.clone())?;
         if role == Some("hold") {
-            // A handler that does nothing, and a session of its own: only SIGKILL ends it.
+            // With a handler that does nothing, and a session of its own, only SIGKILL ends the job.
             outlive_sigterm();
-            // An error means that it leads a session already.
+            // An error means that the process already leads a session.
             let _ = setsid();
             ledger.tell(JobReport::Grandchild)?;
         } else {
@@ -119,7 +119,7 @@ impl Job {
         command.status().map(|_| ()).map_err(failed())
     }
 
-    /// Starts the crowd. Each process has a session of its own and keeps the lock until it ends. They are started while the job writes.
+    /// Starts the detached processes. Each has its own session and keeps the lock until it ends. They start while the job writes.
     fn gather_a_crowd(&self, lock: &File) -> Result<(), RunError> {
         let failed = || RunError::file("gather a crowd for", &self.dir);
         let script = "exec 3<&0; i=0; while [ $i -lt $0 ]; do setsid sleep 1000 <&3 & i=$((i + 1)); done";
@@ -140,7 +140,7 @@ impl Job {
     }
 }
 
-/// The lock, which is tried until it is there.
+/// The lock of the job, which retries until it has it.
 struct Lock {
     file: File,
     path: PathBuf,
@@ -154,12 +154,12 @@ impl Lock {
         Ok(Self { file: file.map_err(RunError::file("open", &path))?, path, wanted })
     }
 
-    /// Tries to lock, if that is not done yet; true if it is.
+    /// Tries to lock, unless the job has the lock already. Returns true if it has.
     fn turn(&mut self, ledger: &mut Ledger, writer: &Writer) -> Result<bool, RunError> {
         if !self.wanted {
             return Ok(false);
         }
-        // Taken at this time; later it may be free.
+        // The time at which the lock was found taken; it may be free later.
         let asked = clock::now();
         if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
             ledger.tell_of(asked, JobReport::Waits { holder: self.holder()? })?;
@@ -173,7 +173,7 @@ impl Lock {
         Ok(true)
     }
 
-    /// The holder, by its own account; `None` if that is being written.
+    /// The holder that the lock's file names; `None` while the holder is writing its name.
     fn holder(&self) -> Result<Option<Writer>, RunError> {
         let mut text = String::new();
         let mut file = File::open(&self.path).map_err(RunError::file("open", &self.path))?;
@@ -182,7 +182,7 @@ impl Lock {
     }
 }
 
-/// Draws the time that a job runs. Half of the times are short, so that the lead changes often.
+/// Draws the time that a job runs. Half of the times are short, so that the leader changes often.
 fn draw_life(most: u64, writer: &Writer) -> Duration {
     let mut rng = Rng::new(writer.token ^ u64::from(writer.pid.unsigned_abs()));
     let most = if rng.up_to(1) == 0 { most } else { most / 8 };
@@ -190,7 +190,7 @@ fn draw_life(most: u64, writer: &Writer) -> Duration {
 }
 
 fn outlive_sigterm() {
-    // Without it, it ends as others do.
+    // If this fails, SIGTERM ends the process as usual.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)));
 }
 

@@ -1,4 +1,4 @@
-//! The files of the jobs: the ledger, which the project's own fence guards, and a journal for refusals and the lock.
+//! The files of the jobs: the ledger, guarded by the project's own fence, and a journal for refusals and the lock.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use primacy_testbed::run_error::RunError;
 
 /// The file of the accepted writes, in the order in which they were accepted.
 pub(crate) const LEDGER: &str = "ledger.jsonl";
-/// The file of the refusals, and of the lock.
+/// The file of refused writes, and of the lock.
 pub(crate) const JOURNAL: &str = "journal.jsonl";
 /// The file that the jobs lock.
 pub(crate) const LOCK: &str = "lock";
@@ -41,7 +41,7 @@ pub(crate) struct Line {
     pub(crate) boot_ns: u64,
 }
 
-/// A report of a job beside its writes.
+/// A report of a job, other than an accepted write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case")]
 pub(crate) enum JobReport {
@@ -52,18 +52,18 @@ pub(crate) enum JobReport {
         /// The highest token that the fence had seen.
         highest: u64,
     },
-    /// The lock was found taken by another job; reported each time that it is tried.
+    /// The lock was found taken by another job; reported at each attempt.
     Waits {
         /// The holder, as far as the lock's file names it.
         holder: Option<Writer>,
     },
     /// It has the lock.
     Locked,
-    /// A detached grandchild has the lock too.
+    /// A detached grandchild holds the lock too.
     Grandchild,
     /// The ledger could not be used.
     Failed {
-        /// Why.
+        /// The reason.
         error: String,
     },
 }
@@ -95,12 +95,12 @@ pub(crate) struct Ledger {
 pub(crate) enum Outcome {
     /// It is in the ledger.
     Accepted,
-    /// It was late.
+    /// It was refused as stale.
     Refused,
 }
 
 impl Ledger {
-    /// Opens the files of an arm, which are made if they are not there.
+    /// Opens the files of an arm, and creates missing ones.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -114,7 +114,7 @@ impl Ledger {
         Ok(Self { writer, fence, ledger: file(LEDGER)?, journal: file(JOURNAL)? })
     }
 
-    /// Makes the fence, before a job needs it.
+    /// Creates the fence, before a job needs it.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -123,8 +123,8 @@ impl Ledger {
         DurableFence::open_or_create(&path, ELECTION).map(|_| ()).map_err(failed(&path))
     }
 
-    /// Writes a line, unless a later leader has been here. It is not checked whether this leader still leads: a leader
-    /// that was paused after its check writes like that.
+    /// Writes a line, unless the fence has seen a later leader. The caller does not check whether it still leads,
+    /// like a leader that was paused after its check.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -145,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// Adds to the journal.
+    /// Writes a report to the journal.
     ///
     /// # Errors
     /// [`RunError::File`]
@@ -153,7 +153,7 @@ impl Ledger {
         self.tell_of(clock::now(), report)
     }
 
-    /// Adds to the journal a report of this time.
+    /// Writes a report of this time to the journal.
     ///
     /// # Errors
     /// [`RunError::File`]

@@ -1,8 +1,9 @@
-//! Chaos on real processes: clusters of the real `primacy run`, which suffer everything that a machine, a network and an operator can do to
-//! them; and a judge of the result, with the very invariants of the simulator.
+//! Chaos on real processes: clusters of the real `primacy run`, under the faults of machines, networks and operators;
+//! and a judge of the results that uses the simulator's invariants.
 //!
-//! `cargo xtask chaos --minutes 1 --seed 7` builds `primacy` and runs this. It needs root, for network namespaces and small
-//! disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, which follows from the seed:
+//! `cargo xtask chaos --minutes 1 --seed 7` builds `primacy` and runs this. It needs root, for network namespaces and
+//! small disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, determined by the
+//! seed:
 //!
 //! 1. `schedule.rs` draws the faults with their times and targets; `inject.rs` injects them, on the processes of `node.rs`, the
 //!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `fake_clock.rs`.
@@ -12,15 +13,17 @@
 //! 4. When all is over, the judge (`judge/`) reads the files: the events of the run, the JSON output of the nodes, the ledger,
 //!    the journal of the jobs, and the clients' requests and answers.
 //!
-//! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its lease and that
-//! the lock is free for a leader; they cannot be kept for as long as supervisor and guardian were out of action together, or a processor
-//! did not run a process that was due, or the disk answered no request. So much is excused, and counted; anything beyond is a violation.
+//! The simulator's invariants hold whatever the machine does. Two of the judge's rules require more: no job acts past
+//! its lease, and the lock is free for a leader. They cannot hold while supervisor and guardian are both out of
+//! action, a processor does not run a ready process, or the disk answers no request. That much lateness is exempted,
+//! and counted; anything beyond it is a violation.
 //!
-//! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate within the drift
-//! bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its clock is not made. A fault
-//! counts when it took effect: the signal found a living process, packets were dropped, the operator was obeyed, a node met the full disk.
-//! A fault that this machine cannot make is NOT RUN, which is not passed, and a fault that means nothing in an arm is n/a. The coverage
-//! that a run must have is in `judge/coverage.rs`.
+//! Limits: all nodes are on one machine and share its clock, except one whose clock is faked at a constant rate
+//! within the drift bound. There are no power cuts: every write survives, flushed or not. No machine is frozen
+//! together with its clock. A fault counts when it took effect: the signal reached a live process, packets were
+//! dropped, the operator's command was obeyed, a node met the full disk. A fault that this machine cannot inject is
+//! NOT RUN, which is not passed, and a fault that does not apply to an arm is n/a. The required coverage of a run is
+//! in `judge/coverage.rs`.
 
 mod arm;
 mod cleanup;

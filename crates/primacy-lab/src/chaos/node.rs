@@ -1,4 +1,4 @@
-//! A node: one `primacy run` after another, under one name.
+//! A node: successive incarnations of `primacy run` under one name.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,33 +18,33 @@ use crate::chaos::tail::Tail;
 use crate::chaos::unkillable;
 use primacy_testbed::run_error::RunError;
 
-/// The folder of the nodes' output: a file for each incarnation.
+/// The folder of the nodes' output, with one file for each incarnation.
 pub(crate) const TRACES: &str = "traces";
 
-/// The parameters that every start of a node needs.
+/// The parameters of every start of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     /// The command `primacy`.
     pub(crate) primacy: PathBuf,
     /// The directory of the arm.
     pub(crate) dir: PathBuf,
-    /// The node's network namespace, where it has one.
+    /// The node's network namespace, if it has one.
     pub(crate) namespace: Option<String>,
-    /// The nodes of its network and their addresses, where it has one.
+    /// The nodes of its network with their addresses, if it has one.
     pub(crate) peers: Option<String>,
-    /// The address at which the others reach it, where it has a network.
+    /// The address at which its peers reach it, if it has a network.
     pub(crate) address: Option<String>,
     /// The address of its etcd API, if it serves it.
     pub(crate) etcd_api: Option<String>,
-    /// The number of nodes that were at its place before it.
+    /// The number of earlier nodes at its place.
     pub(crate) generation: u32,
     /// Its state directory.
     pub(crate) state: PathBuf,
     /// The directory of the store.
     pub(crate) store: PathBuf,
-    /// The variables of its environment beside the usual.
+    /// The additional variables of its environment.
     pub(crate) env: Vec<(String, String)>,
-    /// The mark of all its processes.
+    /// The mark of all its processes, an environment variable.
     pub(crate) mark: String,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Start {
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
-    /// The number of supervisors that it has had.
+    /// The number of its incarnations so far.
     pub(crate) life: u32,
-    /// The time to start it again, where it has ended.
+    /// The time of its next start, if it has ended.
     pub(crate) restart_at: Option<Instant>,
     /// The parameters of its start.
     pub(crate) start: Start,
@@ -66,7 +66,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node that has not been started.
+    /// A node that has not been started yet.
     pub(crate) fn new(name: &str, start: Start) -> Self {
         Self {
             name: name.to_owned(),
@@ -94,8 +94,7 @@ impl Node {
         let mut command = match &start.namespace {
             Some(namespace) => {
                 let mut command = Command::new("ip");
-                // `env` is executed in the namespace and becomes `primacy`; so the library is loaded by no program
-                // before.
+                // `env` runs in the namespace and becomes `primacy`, so that no other program loads the library.
                 command.args(["netns", "exec", namespace, "env"]);
                 command
             }
@@ -135,7 +134,7 @@ impl Node {
         Ok(())
     }
 
-    /// Takes its end if it has ended, and reads its output meanwhile.
+    /// Detects its end, and reads its output.
     ///
     /// # Errors
     /// [`RunError`]
@@ -163,12 +162,12 @@ impl Node {
         }
     }
 
-    /// Whether its supervisor is there.
+    /// True if its supervisor runs.
     pub(crate) const fn is_up(&self) -> bool {
         self.child.is_some()
     }
 
-    /// The process of this part, where it is known.
+    /// The process of this kind, if known.
     pub(crate) fn pid(&self, part: NodeProcess) -> Option<Pid> {
         match part {
             NodeProcess::Supervisor => self.child.as_ref().map(Pid::from_child),
@@ -177,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Sends a signal, and notes it with the time right before; returns whether a living process got it.
+    /// Sends a signal, and records it with the time immediately before. Returns whether a live process got it.
     ///
     /// # Errors
     /// [`RunError`]
@@ -189,7 +188,7 @@ impl Node {
     ) -> Result<bool, RunError> {
         let Some(pid) = self.pid(part) else { return Ok(false) };
         let there = match part {
-            // A child keeps its number until its end is taken.
+            // The number of a child is not reused until the child is reaped.
             NodeProcess::Supervisor => is_alive(pid),
             NodeProcess::Guardian | NodeProcess::Job => is_marked(pid, &self.start.mark),
         };
@@ -204,12 +203,12 @@ impl Node {
         Ok(got)
     }
 
-    /// The event that this part of the node got a signal.
+    /// The event that this process of the node got a signal.
     pub(crate) fn signalled(&self, part: NodeProcess, sent: Sent) -> RunEvent {
         RunEvent::Signal { node: self.name.clone(), life: self.life, part, signal: sent }
     }
 
-    /// Starts it again after this long, unless that is settled already.
+    /// Schedules its next start, unless one is scheduled already.
     pub(crate) fn restart_after(&mut self, wait: Duration) {
         if self.child.is_none() && self.restart_at.is_none() {
             self.restart_at = Some(Instant::now() + wait);
@@ -218,7 +217,7 @@ impl Node {
 }
 
 impl Sent {
-    /// The signal.
+    /// The system's signal.
     pub(crate) const fn signal(self) -> Signal {
         match self {
             Self::Kill => Signal::KILL,

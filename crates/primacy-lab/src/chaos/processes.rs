@@ -1,4 +1,4 @@
-//! The process table, as far as the run needs it: the processes that carry the mark of a node, and signals to them.
+//! The process table, as far as the run needs it: the processes with the mark of a node, and signals to them.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use primacy_testbed::table;
 pub(crate) use primacy_testbed::table::is_alive;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable that marks all that a run starts: the run's process, the arm, and the node.
+/// The variable that marks all processes of a run: with the run's process, the arm, and the node.
 pub(crate) const MARK: &str = "PRIMACY_CHAOS";
 
-/// The living processes whose mark begins with this.
+/// The live processes whose mark begins with this text.
 pub(crate) fn marked(mark: &str) -> Vec<Pid> {
     let marked = all_marked().into_iter().filter(|(_, found)| found.starts_with(mark));
     marked.map(|(pid, _)| pid).collect()
 }
 
-/// The marks of all living processes that have one, with the processes.
+/// All live marked processes, with their marks.
 pub(crate) fn all_marked() -> Vec<(Pid, String)> {
     let pids = table::all().filter_map(Pid::from_raw);
     pids.filter_map(|pid| Some((pid, mark_of(pid)?))).filter(|(pid, _)| is_alive(*pid)).collect()
@@ -26,15 +26,15 @@ fn mark_of(pid: Pid) -> Option<String> {
     table::variable(pid.as_raw_nonzero().get(), MARK)
 }
 
-/// True if it is alive, and carries exactly this mark. A reused number is not taken for the earlier process.
+/// True if the process is alive, and has exactly this mark. A reused number is not mistaken for the earlier process.
 pub(crate) fn is_marked(pid: Pid, mark: &str) -> bool {
     mark_of(pid).is_some_and(|found| found == mark) && is_alive(pid)
 }
 
-/// Sends a signal to a process that may be gone; returns whether it was there.
+/// Sends a signal to a process that may be gone. Returns whether it existed.
 ///
 /// # Errors
-/// [`RunError::Program`] if the system refuses it.
+/// [`RunError::Program`] if the system refuses the signal.
 pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<bool, RunError> {
     match kill_process(pid, signal) {
         Ok(()) => Ok(true),
@@ -46,8 +46,8 @@ pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<bool, RunError> {
     }
 }
 
-/// Kills all whose mark begins with this, until none is left; returns how many could not be killed in some seconds, since they sleep in the
-/// kernel.
+/// Kills all processes whose mark begins with this text, until none is left. Returns the number that could not be
+/// killed within some seconds, because they sleep in the kernel.
 pub(crate) fn end_marked(mark: &str) -> usize {
     let until = Instant::now() + END_MAX;
     loop {
@@ -56,13 +56,13 @@ pub(crate) fn end_marked(mark: &str) -> usize {
             return left.len();
         }
         for pid in left {
-            // A process that cannot be signalled is among those that are left at the end.
+            // A process that cannot be signalled is counted among the remaining ones at the end.
             let _ = signal(pid, Signal::KILL);
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
-/// The interval between two looks at things that can only be polled.
+/// The interval of polling.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 const END_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
-//! Replacement of a voter: a node with another name, an empty disk and an address of its own is started, and gets the place of a voter when
-//! it is up to date; the old node is terminated, and its disk is thrown away. All of that goes on beside the steps of the schedule, and the
-//! command is given again, at another node, where chaos has it fail.
+//! Replacement of a voter: a new node with another name, an empty disk and another address starts, and becomes a
+//! voter in place of an old one once it is up to date; the old node is terminated, and its disk deleted. This goes on
+//! during the following steps of the schedule, and the command is repeated at another node if a fault makes it fail.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::chaos::processes::{MARK, end_marked};
 use crate::chaos::run::{ArmRun, mark};
 use primacy_testbed::run_error::RunError;
 
-/// The time that the command itself waits, before it is given at another node.
+/// The time that the command itself waits, before it is repeated at another node.
 const WAIT: &str = "10s";
-/// The pause until it is given again.
+/// The pause before it is repeated.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// The most voters that are replaced in a run. Nodes remember the disks of all that ever voted with them, in a file whose room is enough
-/// for some hundred and fifty with names as short as these.
+/// The maximum number of voters replaced in a run. Nodes remember the disks of all former voters, in a file with room
+/// for about a hundred and fifty with names as short as these.
 const REPLACED_MAX: u32 = 100;
 
 /// A voter that is being replaced.
@@ -32,10 +32,10 @@ pub(crate) struct Replacing {
     step: u32,
     /// The place of the old voter.
     pub(crate) place: usize,
-    /// The node that gets it.
+    /// The new node.
     pub(crate) new: Node,
     command: Option<Child>,
-    /// The node that is asked, counting the new one behind the others; and the time when the next one is.
+    /// The node that gets the command, counting the new one after the others; and the time to try the next one.
     asked: usize,
     again_at: Instant,
     /// The last output of the command.
@@ -43,7 +43,7 @@ pub(crate) struct Replacing {
     is_done: bool,
 }
 
-/// A node that has been replaced, and was terminated.
+/// A replaced node, which was terminated.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) node: Node,
@@ -51,15 +51,15 @@ pub(crate) struct Leaving {
 }
 
 impl Replacing {
-    /// Its progress, for people.
+    /// The progress, as text.
     pub(crate) fn text(&self) -> String {
         format!("{} does not take its place: {}", self.new.name, self.said)
     }
 }
 
 impl ArmRun {
-    /// Starts a node that is to take this one's place, unless one is being replaced already. The node with the faked clock
-    /// stays: its clock is that of its name.
+    /// Starts a node that will replace this one, unless a replacement is in progress. The node with the faked clock
+    /// is never replaced, because the clock belongs to its name.
     ///
     /// # Errors
     /// [`RunError`]
@@ -81,7 +81,7 @@ impl ArmRun {
             etcd_api: Some(network.etcd_api(place, generation)),
             generation,
             state: self.plan.dir.join("state").join(&name),
-            // Not a prefix of another node's mark.
+            // The mark must not be a prefix of another node's mark.
             mark: format!("{}{}{letter}", mark(&self.plan.arm), generation + 1),
             ..old.clone()
         };
@@ -101,7 +101,7 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Goes on with the replacement.
+    /// Continues the replacement.
     ///
     /// # Errors
     /// [`RunError`]
@@ -137,7 +137,7 @@ impl ArmRun {
                 }
             }
         }
-        // A node that is stopped is not terminated before it goes on.
+        // A stopped node is terminated only after it continues.
         if replacing.is_done && !self.stopped.contains(&replacing.place) {
             return self.leave_place(replacing);
         }
@@ -148,8 +148,8 @@ impl ArmRun {
         Ok(())
     }
 
-    /// Gives the command at a node that stays, or at the new one: where there is one voter, the old node may have ended before it heard
-    /// that it has been replaced, and no node tells it later.
+    /// Runs the command at a remaining node, or at the new one: with a single voter, the old node may have ended
+    /// before it learned that it was replaced, and no node tells it later.
     fn ask_to_replace(&self, replacing: &mut Replacing) -> Result<Child, RunError> {
         if replacing.asked == replacing.place && self.nodes.len() > 1 {
             replacing.asked += 1;
@@ -165,7 +165,8 @@ impl ArmRun {
         command.spawn().map_err(RunError::file("start", &old.start.primacy))
     }
 
-    /// The voters have changed: the new node is one of the nodes, and the old one is terminated.
+    /// Completes a replacement after the change of voters: the new node takes the place, and the old one is
+    /// terminated.
     fn leave_place(&mut self, replacing: Replacing) -> Result<(), RunError> {
         let Replacing { step, place, new, .. } = replacing;
         let node = std::mem::replace(&mut self.nodes[place], new);
@@ -174,13 +175,13 @@ impl ArmRun {
         self.events.log(RunEvent::Took { step, kind: Kind::ReplaceVoter })
     }
 
-    /// Takes the ends of nodes that were replaced, and throws away their disks.
+    /// Collects the ends of replaced nodes, and deletes their disks.
     fn take_leaving(&mut self) -> Result<(), RunError> {
         for mut leaving in std::mem::take(&mut self.leaving) {
             let Leaving { node, until } = &mut leaving;
             node.look(&mut self.events)?;
             if !node.is_up() {
-                // Its machine is switched off, with all processes that were left on it.
+                // Its machine is switched off, with all remaining processes.
                 if end_marked(&node.start.mark) > 0 {
                     return Err(RunError::NotWhole(format!("a process of {} could not be ended", node.name)));
                 }
@@ -199,7 +200,7 @@ impl ArmRun {
         Ok(())
     }
 
-    /// The place of the node of this name, also where it is only about to get it.
+    /// The place of the node of this name, even if its replacement is not complete.
     pub(crate) fn place_of(&self, name: &str) -> Option<usize> {
         let new = self.replacing.iter().find(|replacing| replacing.new.name == name);
         self.nodes.iter().position(|node| node.name == name).or(new.map(|replacing| replacing.place))

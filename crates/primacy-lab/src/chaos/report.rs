@@ -1,4 +1,4 @@
-//! The table of a run, for people and for programs.
+//! The report of a run, for people and for programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::chaos::fault::{KINDS, Kind};
 use crate::chaos::judge::{ClientTally, Exempted, FaultResult, Stalled, Verdict};
 
-/// The number of findings of an arm that are printed; the files have them all.
+/// The maximum number of findings printed for an arm; the files have all.
 const FINDINGS_MAX: usize = 20;
 
 /// The report for programs.
@@ -24,17 +24,17 @@ struct Whole<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// Everything was tried, and nothing was broken.
+    /// Everything was tried, and no rule was broken.
     Passed,
-    /// Nothing was broken; but this machine cannot make some of the faults.
+    /// No rule was broken, but this machine cannot inject some of the faults.
     NotRun,
-    /// Nothing was broken; but the run has met too little for a verdict.
+    /// No rule was broken, but the coverage is insufficient for a verdict.
     NotMet,
-    /// Something was broken.
+    /// A rule was broken.
     Broken,
 }
 
-/// The outcome of these together: the worst of them.
+/// Returns the worst outcome of these.
 pub(crate) fn outcome(verdicts: &[Verdict]) -> Outcome {
     if violations(verdicts) > 0 {
         Outcome::Broken
@@ -47,19 +47,19 @@ pub(crate) fn outcome(verdicts: &[Verdict]) -> Outcome {
     }
 }
 
-/// One JSON object.
+/// Returns the report as one JSON object.
 pub(crate) fn json(seed: u64, verdicts: &[Verdict]) -> String {
     let violations = violations(verdicts);
     let outcome = outcome(verdicts);
     serde_json::to_string(&Whole { seed, outcome, violations, arms: verdicts }).unwrap_or_default()
 }
 
-/// The number of violations, in all arms.
+/// The number of violations in all arms.
 pub(crate) fn violations(verdicts: &[Verdict]) -> usize {
     verdicts.iter().map(|verdict| verdict.findings.len()).sum()
 }
 
-/// Two tables, and the violations.
+/// Returns two tables, and the violations.
 pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let mut text = format!("Chaos on real processes, seed {seed}\n\n");
     text += &table(&counts(verdicts));
@@ -87,7 +87,7 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let not_watched: BTreeSet<_> =
         verdicts.iter().filter_map(|verdict| verdict.disk_not_watched.as_ref()).collect();
     for reason in not_watched {
-        // No fault is missing for that, and the judge is only the stricter.
+        // No fault is missing because of that, and the judge is only stricter.
         let _ = writeln!(text, "NOT RUN: the watch of the disk, so that its stalls excuse nothing: {reason}");
     }
     for verdict in verdicts {
@@ -109,7 +109,7 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
         for finding in &verdict.findings {
             *by_rule.entry(&finding.rule).or_default() += 1;
         }
-        // All of them: a program reads these.
+        // All rules are printed, because a program reads them.
         for (rule, count) in by_rule {
             let _ = writeln!(text, "VIOLATIONS in {}: {rule}: {count}", verdict.arm);
         }
@@ -171,7 +171,7 @@ const COUNTS: &[Count] = &[
 
 type ClientCount = (&'static str, fn(&ClientTally) -> String);
 
-/// Its rows where the nodes of an arm serve clients.
+/// Its rows for arms whose nodes serve clients.
 const CLIENT_COUNTS: &[ClientCount] = &[
     ("clients: requests", |clients| clients.calls.to_string()),
     ("  writes acknowledged", |clients| clients.writes.to_string()),
@@ -241,7 +241,7 @@ fn not_run(verdicts: &[Verdict]) -> Vec<(Kind, String)> {
     reasons
 }
 
-/// A table with columns of one width each, in Markdown.
+/// Formats a Markdown table with aligned columns.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! The run of one arm: its nodes are started and kept going, and the steps of the schedule happen to them.
+//! The run of one arm: starts its nodes, restarts them, and applies the steps of the schedule to them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use crate::chaos::unkillable;
 use primacy_testbed::network::Network;
 use primacy_testbed::run_error::RunError;
 
-/// The greatest age of the last write of a leader that counts as working.
+/// The maximum age of the last write of a working leader.
 const WORKS: Duration = Duration::from_millis(300);
-/// The longest time until a leader works again when everything is healed, in leases; a guard against hanging, and no promise.
+/// The maximum time until a leader works again after the healing, in leases; a guard against hanging, not a guarantee.
 const PATIENCE_LEASES: u32 = 30;
-/// The longest time for which a node that has ended stays away: mostly shorter than a lease, sometimes some leases.
+/// The longest time until an ended node is restarted: mostly shorter than a lease, sometimes several leases.
 const AWAY_MAX_MS: u64 = 500;
 const LONG_AWAY_MAX_MS: u64 = 4_000;
-/// The time that the nodes have to end in order.
+/// The time for the nodes to end in order.
 const FAREWELL: Duration = Duration::from_secs(15);
-/// The interval between two readings of a faked clock.
+/// The interval between two readings of the faked clock.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// The room of a disk that is to be filled; SQLite writes four MiB of its log before it puts them into the database, and
-/// needs more than twice that.
+/// The size of a disk that will be filled; SQLite writes four MiB to its log before it moves them into the database,
+/// and needs more than twice that.
 const DISK_KIB: u32 = 16_384;
 
 /// The parameters of a run of an arm.
@@ -48,17 +48,17 @@ pub(crate) struct Plan {
     pub(crate) arm: Arm,
     /// The seed of the whole run.
     pub(crate) seed: u64,
-    /// The directory of the arm, which is there and empty.
+    /// The directory of the arm, which exists and is empty.
     pub(crate) dir: PathBuf,
     /// The command `primacy`.
     pub(crate) primacy: PathBuf,
-    /// The faults that this machine cannot make, with the reasons.
+    /// The faults that this machine cannot inject, with the reasons.
     pub(crate) not_run: Vec<(Kind, String)>,
-    /// The time to end.
+    /// The time at which it ends.
     pub(crate) until: Instant,
-    /// Set when it is to end at once.
+    /// Set to end it at once.
     pub(crate) stop: Arc<AtomicBool>,
-    /// Its progress, for people.
+    /// Its progress, as text.
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -79,34 +79,34 @@ pub(crate) struct ArmRun {
     pub(crate) plan: Plan,
     pub(crate) events: EventLog,
     pub(crate) nodes: Vec<Node>,
-    /// The voter that is being replaced, and the nodes that were.
+    /// The voter that is being replaced, and the nodes that were replaced.
     pub(crate) replacing: Option<Replacing>,
     pub(crate) leaving: Vec<Leaving>,
-    /// The clients, where the nodes serve any.
+    /// The clients, if the nodes serve clients.
     pub(crate) clients: Vec<Beside>,
     pub(crate) network: Option<Network>,
-    /// The fault of each cut of the network.
+    /// The fault of each network cut.
     pub(crate) cuts: Vec<Kind>,
-    /// The disk of the store, which can be filled.
+    /// The disk of the store that can be filled.
     pub(crate) disk: Option<SmallDisk>,
-    /// The store, where it is a server.
+    /// The store, if it is a server.
     pub(crate) store: Option<Store>,
     pub(crate) verbs: Vec<Verb>,
-    /// The nodes of which processes were stopped, and whether the disk is full.
+    /// The nodes with stopped processes, and whether the disk is full.
     pub(crate) stopped: Vec<usize>,
     pub(crate) full: bool,
     faked: Option<FakedClock>,
     read_at: Instant,
     ledger: Tail,
-    /// The node of the last write, its time, and its token.
+    /// The node of the last accepted write, its time, and its token.
     last: Option<(usize, u64, u64)>,
     rng: Rng,
 }
 
-/// Runs the arm until its time is over or it is stopped. All that was started is gone afterwards.
+/// Runs the arm until its time is over or it is stopped, and ends all its processes.
 ///
 /// # Errors
-/// [`RunError`] where the run itself could not go on.
+/// [`RunError`] if the run itself could not go on.
 pub(crate) fn run(plan: Plan) -> Result<(), RunError> {
     let (mark, dir) = (mark(&plan.arm), plan.dir.clone());
     let outcome = ArmRun::new(plan).and_then(|mut arm_run| {
@@ -115,14 +115,14 @@ pub(crate) fn run(plan: Plan) -> Result<(), RunError> {
         played.and(ended)
     });
     unkillable::clean_up(&dir);
-    // Also of a run that could not be set up.
+    // Also after a failed setup.
     match end_marked(&mark) {
         0 => outcome,
         left => outcome.and(Err(RunError::NotWhole(format!("{left} process(es) could not be ended")))),
     }
 }
 
-/// The start of the marks of all processes of an arm.
+/// The beginning of the marks of all processes of an arm.
 pub(crate) fn mark(arm: &Arm) -> String {
     format!("{}/{}/", std::process::id(), arm.name)
 }
@@ -141,7 +141,7 @@ impl ArmRun {
         }
         let faked_node = usize::try_from(rng.up_to(arm.nodes as u64 - 1)).unwrap_or(0);
         let fast = rng.up_to(1) == 1;
-        // A node whose clock is faked stays, and a lone one would so never be replaced.
+        // A node with a faked clock is never replaced, so a single node gets none.
         let faked = match arm.knows(Kind::FakedClock).then(|| FakedClock::start(fast)) {
             None => None,
             Some(Ok(faked)) => Some(faked),
@@ -227,19 +227,19 @@ impl ArmRun {
         if self.clients.is_empty() {
             return Ok(());
         }
-        // Nothing is done to the nodes any more; the clients' last reads must explain their earlier answers.
+        // No more faults are injected; the clients' final reads must be consistent with their earlier answers.
         if well && !self.plan.stop.load(Ordering::Relaxed) {
             self.settle(number)?;
         }
         self.finish_clients()
     }
 
-    /// True if the time is over, or the run is to stop.
+    /// True if the time is over, or the run must stop.
     pub(crate) fn is_over(&self) -> bool {
         Instant::now() >= self.plan.until || self.plan.stop.load(Ordering::Relaxed)
     }
 
-    /// Lets time pass, and keeps the nodes going meanwhile.
+    /// Lets time pass, and keeps the nodes running.
     ///
     /// # Errors
     /// [`RunError`]
@@ -255,11 +255,11 @@ impl ArmRun {
         }
     }
 
-    /// Takes ends, starts again what is due, and reads new output.
+    /// Detects ends, restarts nodes that are due, and reads new output.
     pub(crate) fn turn(&mut self) -> Result<(), RunError> {
         for index in 0..self.nodes.len() {
             if self.nodes[index].look(&mut self.events)? {
-                // With two nodes away the third one would lose the lead, whatever its job does.
+                // With two nodes down the third would lose the lead, whatever its job does.
                 let is_long = self.rng.up_to(4) == 0 && !self.plan.arm.unkillable;
                 let most = if is_long { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
                 let away = self.rng.up_to(most);
@@ -298,16 +298,16 @@ impl ArmRun {
         self.events.log_at(reading.true_ns, event)
     }
 
-    /// The node that wrote last; before the first write, the first.
+    /// The node that wrote last; the first node, before any write.
     pub(crate) fn leader(&self) -> usize {
         self.last.map_or(0, |(node, _, _)| node)
     }
 
-    /// Waits until every node is up and a leader works, and notes that, or that it does not come to that.
+    /// Waits until every node is up and a leader works, and records that, or the failure to get there.
     fn settle(&mut self, step: u32) -> Result<bool, RunError> {
         let patience = PATIENCE_LEASES * self.plan.arm.lease;
         let until = Instant::now() + patience;
-        // The last fault must have had its effect, or the writes before it would be taken for writes after it.
+        // Waits for the effect of the last fault; otherwise earlier writes would be taken for later ones.
         self.pause(WORKS)?;
         loop {
             self.turn()?;
@@ -343,16 +343,16 @@ impl ArmRun {
         }
     }
 
-    /// Ends all nodes in order, and lets the operator's commands end; then kills all that is left.
+    /// Ends all nodes in order, and lets the operator's commands end; then kills all remaining processes.
     fn end(&mut self) -> Result<(), RunError> {
-        // Also a replacement that was not done in time, and nodes that have not ended yet.
+        // Includes an unfinished replacement, and nodes that have not ended yet.
         self.nodes.extend(self.replacing.take().map(|replacing| replacing.new));
         self.nodes.extend(std::mem::take(&mut self.leaving).into_iter().map(|leaving| leaving.node));
         for node in &self.nodes {
             node.send(NodeProcess::Supervisor, Sent::Terminate, &mut self.events)?;
         }
         if self.plan.arm.unkillable {
-            // The others are gone, and alone a leader cannot keep its lead for as long as its job may live.
+            // The other nodes are gone, and a single leader cannot keep its lead for as long as its job may run.
             unkillable::end_jobs(&mark(&self.plan.arm));
         }
         let until = Instant::now() + FAREWELL;
@@ -374,14 +374,14 @@ impl ArmRun {
         for node in &self.nodes {
             node.send(NodeProcess::Supervisor, Sent::Kill, &mut self.events)?;
         }
-        // Processes that cannot be ended are looked for once more when all is over.
+        // Processes that could not be killed are searched for again after the end of all arms.
         let _ = end_marked(&mark(&self.plan.arm));
         self.read_clock()?;
         self.events.log(RunEvent::End)
     }
 }
 
-/// The parameters of the start of the first node at a place.
+/// The parameters of the first node at a place.
 fn start(
     plan: &Plan,
     network: Option<&Network>,
@@ -404,7 +404,7 @@ fn start(
     }
 }
 
-/// The disk of the store, where there is one.
+/// Creates the disk of the store, if it has one.
 fn disk(plan: &Plan) -> Result<Option<SmallDisk>, RunError> {
     let made = plan.arm.knows(Kind::FullDisk) && plan.not_run.iter().all(|(kind, _)| *kind != Kind::FullDisk);
     made.then(|| SmallDisk::mount(&plan.dir.join("store"), DISK_KIB)).transpose()

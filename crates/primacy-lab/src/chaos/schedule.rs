@@ -1,7 +1,7 @@
-//! The schedule of faults, with their times and targets: all of it drawn from the seed, before anything is started.
+//! The schedule of faults, with their times and targets, drawn from the seed before anything starts.
 //!
-//! Choices that depend on the run (which node leads, which process has which number) are made when the step comes, and no number is drawn
-//! for them. So two runs of one seed have the same steps; their effects differ as processes do.
+//! Choices that depend on the run (the current leader, the numbers of processes) are made when the step comes,
+//! without drawing numbers. So two runs of one seed have the same steps; their effects differ as the processes do.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use primacy_core::rng::Rng;
 use crate::chaos::arm::Arm;
 use crate::chaos::fault::{KINDS, Kind};
 
-/// A fault that is to come, or two at a time.
+/// A planned step, with one fault or two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The pause after the end of the step before.
+    /// The pause after the previous step.
     pub(crate) after: Duration,
-    /// The faults, made in this order and without a wait.
+    /// The faults, injected in this order without a pause.
     pub(crate) faults: Vec<Fault>,
-    /// The time until revocable faults are taken back.
+    /// The time until revocable faults are undone.
     pub(crate) lasts: Duration,
-    /// True if the run waits until a leader works again, before the next one.
+    /// True if the run waits until a leader works again, before the next step.
     pub(crate) settle: bool,
 }
 
@@ -28,49 +28,49 @@ pub(crate) struct Step {
 pub(crate) struct Fault {
     /// The kind of fault.
     pub(crate) kind: Kind,
-    /// The node that is hit.
+    /// The target node.
     pub(crate) target: Target,
-    /// Everything else: which other node, which way, which share.
+    /// A random number for all other choices: the other node, the direction, the share.
     pub(crate) detail: u64,
 }
 
 /// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The node that leads then.
+    /// The leader at that time.
     Leader,
-    /// This one, counted from 0.
+    /// The node of this index, from 0.
     Node(usize),
 }
 
-/// All the steps of an arm, without an end.
+/// The endless sequence of an arm's steps.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     rng: Rng,
     arm: Arm,
     kinds: Vec<Kind>,
-    /// The kinds that have not come yet in this round.
+    /// The kinds that have not been drawn yet in this round.
     deck: Vec<Kind>,
 }
 
-/// The pause between two steps, at most.
+/// The maximum pause between two steps.
 const GAP_MAX_MS: u64 = 700;
-/// The longest time until a fault is taken back, in leases: so that some faults are shorter than a lease and some longer.
+/// The longest time until a fault is undone, in leases: some faults are shorter than a lease, and some longer.
 const LASTS_MAX_LEASES: u32 = 3;
-/// And not longer than this, so that a run with long leases still meets every kind.
+/// An absolute limit on that time, so that a run with long leases still has every kind.
 const LASTS_MAX: Duration = Duration::from_secs(15);
 /// The shortest time for which a disk is full: two leases.
 const FULL_MIN: Duration = Duration::from_secs(2);
 
 impl Schedule {
-    /// The steps of `arm` that follow from `seed`. The steps of one arm do not depend on which others there are.
+    /// Creates the schedule of `arm` for `seed`. It does not depend on the other arms.
     pub(crate) fn new(arm: Arm, seed: u64, not_run: &[Kind]) -> Self {
         let drawn = |kind: &Kind| *kind != Kind::FakedClock && arm.knows(*kind) && !not_run.contains(kind);
         let kinds = KINDS.iter().copied().filter(drawn).collect();
         Self { rng: Rng::new(seed_of(seed, arm.name)), arm, kinds, deck: Vec::new() }
     }
 
-    /// The next step. Every kind comes once before any comes again, so that a short run meets them all.
+    /// Draws the next step. Every kind comes once before any is repeated, so that even a short run has them all.
     pub(crate) fn next_step(&mut self) -> Step {
         let after = Duration::from_millis(self.rng.up_to(GAP_MAX_MS));
         let lasts_max = (LASTS_MAX_LEASES * self.arm.lease).min(LASTS_MAX);
@@ -82,12 +82,12 @@ impl Schedule {
             let other = self.rng.up_to(self.kinds.len() as u64 - 1);
             let other = self.kinds.get(usize::try_from(other).unwrap_or(0)).copied().unwrap_or(kind);
             let fault = self.fault(other);
-            // Two of these at a time would come one after another.
+            // Two long faults would come one after another.
             if !is_long(kind) && !is_long(other) && other != kind {
                 faults.push(fault);
             }
         }
-        // Long enough for the next leader to find it full.
+        // Long enough for the next leader to find the disk full.
         let least =
             if faults.iter().any(|fault| fault.kind == Kind::FullDisk) { FULL_MIN } else { Duration::ZERO };
         Step { after, faults, lasts: lasts.max(least), settle }
@@ -110,12 +110,12 @@ impl Schedule {
     }
 }
 
-/// True if it takes long by itself.
+/// True if the fault itself takes long.
 const fn is_long(kind: Kind) -> bool {
     matches!(kind, Kind::RollingRestart | Kind::RestartAll)
 }
 
-/// A seed for this name alone (FNV-1a over the name, then the seed).
+/// Derives a seed for this name (FNV-1a over the name, then the seed).
 pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     seed.to_le_bytes().into_iter().fold(name.bytes().fold(0xcbf2_9ce4_8422_2325, mix), mix)

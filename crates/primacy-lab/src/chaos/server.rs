@@ -1,4 +1,4 @@
-//! The servers of stores that are reached over a network, and a proxy between them and each node, which loses what a network can lose.
+//! The servers of networked stores, and a proxy between them and each node that can lose what a network can lose.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use primacy_conformance::live::zookeeper::ZooKeeper;
 use crate::chaos::fault::Kind;
 use primacy_testbed::run_error::RunError;
 
-/// The kind of server, and the way in which it is used.
+/// The kind of server, and how elections use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Make {
     /// PostgreSQL.
@@ -27,15 +27,15 @@ pub(crate) enum Make {
     PostgresAdvisory,
     /// MariaDB.
     Mysql,
-    /// Three members of etcd, each node at one of them; `session`.
+    /// Three members of etcd, each node connected to one of them; `session`.
     Etcd,
-    /// The same, with a record and `lease`.
+    /// The same members, with a record and `lease`.
     EtcdLease,
-    /// Three servers of ZooKeeper, each node at one of them.
+    /// Three servers of ZooKeeper, each node connected to one of them.
     ZooKeeper,
-    /// The fake of Consul.
+    /// A fake of Consul.
     Consul,
-    /// The fake of the API server of Kubernetes.
+    /// A fake of the API server of Kubernetes.
     Kubernetes,
     /// moto.
     S3,
@@ -48,12 +48,12 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    /// True if its election is `session`, and not `lease`.
+    /// True if its election is `session` rather than `lease`.
     pub(crate) const fn keeps_sessions(self) -> bool {
         matches!(self, Self::PostgresAdvisory | Self::Etcd | Self::ZooKeeper | Self::Consul)
     }
 
-    /// True if it may be killed: a server that keeps its data in memory alone forgets the tokens with them, which its page says.
+    /// True if it may be killed: a server that keeps its data only in memory loses the tokens with it, as its page states.
     pub(crate) const fn keeps_what_it_answered(self) -> bool {
         matches!(
             self,
@@ -68,7 +68,7 @@ impl Make {
     }
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 enum Running {
     Postgres(Postgres),
@@ -88,9 +88,9 @@ pub(crate) struct Store {
     runtime: tokio::runtime::Runtime,
     make: Make,
     server: Running,
-    /// The proxy of each node. It passes on to the node's own member, where there are several.
+    /// The proxy of each node, which forwards to the node's own member if there are several.
     ways: Vec<Proxy>,
-    /// The faults that are made and not healed: the kind, the nodes whose proxy it affects, and the number of what their proxies had
+    /// The active faults: the kind, the nodes whose proxies it affects, and the count of what those proxies had
     /// hindered before.
     made: Vec<(Kind, Vec<usize>, u64)>,
     /// The member that was killed.
@@ -98,7 +98,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Starts it, for so many nodes.
+    /// Starts the store, for this many nodes.
     ///
     /// # Errors
     /// [`RunError`] if it cannot be started.
@@ -112,7 +112,7 @@ impl Store {
         Ok(Self { runtime, make, server, ways, made: Vec::new(), killed: None })
     }
 
-    /// The URL of a node: that of its own proxy.
+    /// The URL for a node: that of its own proxy.
     pub(crate) fn url(&self, node: usize) -> String {
         let own = self.server.address(node).map(|address| address.to_string()).unwrap_or_default();
         let proxy = self.ways[node].address();
@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    /// Makes a fault, at the proxy of this node where it is one node's. It is known when it is healed whether it took effect.
+    /// Injects a fault; a fault of one node, at its proxy. Whether it took effect is known at the healing.
     pub(crate) fn make(&mut self, kind: Kind, node: usize) {
         let all = (0..self.ways.len()).collect();
         let nodes = if matches!(kind, Kind::StoreOutage | Kind::StoreKilled) { all } else { vec![node] };
@@ -158,7 +158,7 @@ impl Store {
         self.made.push((kind, nodes, before));
     }
 
-    /// Takes back all faults; returns those that had an effect.
+    /// Undoes all faults; returns those that had an effect.
     pub(crate) fn heal(&mut self) -> Vec<Kind> {
         let mut met = Vec::new();
         for (kind, nodes, before) in std::mem::take(&mut self.made) {
@@ -166,7 +166,7 @@ impl Store {
                 met.push(kind);
             }
             if kind == Kind::StoreRepliesLost {
-                // A node that waits for an answer learns that there will be none.
+                // A node that waits for an answer learns that none will come.
                 nodes.iter().for_each(|&node| self.ways[node].cut());
             }
             nodes.iter().for_each(|&node| self.ways[node].pass());
@@ -181,7 +181,7 @@ impl Store {
         nodes.iter().map(|&node| self.ways[node].hindered()).sum()
     }
 
-    /// Kills the server, or the member that leads the others.
+    /// Kills the server, or its leading member.
     fn kill(&mut self) {
         if self.killed.is_some() {
             return;
@@ -210,7 +210,7 @@ impl Store {
                 nats.kill(0);
                 0
             }
-            // `Make::keeps_what_it_answered` is false for these.
+            // `Make::keeps_what_it_answered` is false for these servers.
             Running::Consul(_) | Running::Kubernetes(_) | Running::S3(_) => return,
             Running::Az(_) | Running::Redis(_) => return,
         };
@@ -230,7 +230,7 @@ impl Store {
     }
 }
 
-/// The number of members of the stores that have several.
+/// The number of members of stores with several members.
 const MEMBERS: usize = 3;
 
 impl Running {

@@ -23,13 +23,13 @@ use primacy_testbed::run_error::RunError;
 
 /// The interval between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// Set where everything that a run needs must be there; then a fault that is not run is a failure.
+/// The variable that makes a fault that cannot be run a failure, on machines that have everything.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
-/// Something was broken, or too little was met.
+/// A rule was broken, or the coverage is insufficient.
 const BROKEN: u8 = 1;
 /// The run itself could not go on.
 const TROUBLE: u8 = 70;
-/// This user, or this machine, cannot make the faults.
+/// This user or this machine cannot inject the faults.
 const NOT_RUN: u8 = 77;
 
 /// An arm that is running.
@@ -43,7 +43,7 @@ struct Running {
 /// Runs all arms, and judges them.
 ///
 /// # Errors
-/// [`RunError`] where the run could not begin.
+/// [`RunError`] if the run could not begin.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, RunError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(not_run("it needs root, for network namespaces, nftables and mounts; run it as root"));
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, RunError> {
     let watch = Watch::start(&dir)?;
     let running = start(options, seed, &primacy, &dir, &stop)?;
     let (verdicts, mut troubled) = finish(running, &stop, watch);
-    // A run that was cut short has not shown what it was to show.
+    // An interrupted run is incomplete.
     troubled |= stop.load(Ordering::Relaxed);
     let code = print(seed, &verdicts, options.json);
     let bad = matches!(report::outcome(&verdicts), Outcome::Broken | Outcome::NotMet);
@@ -92,8 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, RunError> {
     Ok(code)
 }
 
-/// Reports why something was not run; returns the exit code: a third outcome, or a failure where everything must be
-/// there.
+/// Reports why something was not run. Returns the exit code: a third outcome, or a failure if everything is required.
 fn not_run(why: &str) -> ExitCode {
     eprintln!("primacy-lab chaos: NOT RUN: {why}");
     if std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none() {
@@ -137,7 +136,7 @@ fn start(
     Ok(running)
 }
 
-/// Returns the faults that this machine cannot make, of those that not every machine can.
+/// Returns the faults that this machine cannot inject, among those that need special support.
 fn cannot(dir: &Path) -> Vec<(Kind, String)> {
     let mut not_run = Vec::new();
     let full =
@@ -148,7 +147,7 @@ fn cannot(dir: &Path) -> Vec<(Kind, String)> {
     not_run
 }
 
-/// Waits for all arms, and judges each; returns also whether any could not be run or judged.
+/// Waits for all arms, and judges each. Returns true as well if any could not be run or judged.
 fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdict>, bool) {
     let began = Instant::now();
     let mut told = Instant::now();
@@ -209,7 +208,7 @@ pub(crate) fn judge_again(dir: &Path, json: bool) -> Result<ExitCode, RunError> 
     Ok(print(seed, &verdicts, json))
 }
 
-/// Prints the table; returns its exit code.
+/// Prints the report; returns the exit code.
 fn print(seed: u64, verdicts: &[Verdict], json: bool) -> ExitCode {
     if json {
         println!("{}", report::json(seed, verdicts));
@@ -234,7 +233,7 @@ fn command_line(options: &Options, seed: u64) -> String {
     format!("cargo xtask chaos --minutes {} --seed {seed}{arms}", options.minutes)
 }
 
-/// A seed from the clock; printed, so that a run can be repeated.
+/// Draws a seed from the clock; it is printed, so that the run can be repeated.
 fn seed_of_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(0)

@@ -1,6 +1,6 @@
-//! The watch for stalls of the machine: a small process on each processor, which wakes a hundred times a second and records when it was
-//! late; and one that reads a block from the disk as often, and records when that took long. A process that is not run for so long, or
-//! whose data is not fetched from the disk, cannot keep a deadline.
+//! The watch for stalls of the machine: a small process on each processor, which wakes a hundred times a second and
+//! records when it woke late; and one that reads a block from the disk as often, and records when that took long.
+//! During such a stall, no process can keep a deadline.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -18,23 +18,23 @@ use crate::chaos::event_log::append;
 use crate::chaos::processes::MARK;
 use primacy_testbed::run_error::RunError;
 
-/// The file of a run with all stalls.
+/// The file of all stalls of a run.
 pub(crate) const STALLS: &str = "stalls.jsonl";
-/// The file of a run that says whether its disk was watched.
+/// The file that records whether the disk of a run was watched.
 pub(crate) const DISK_WATCH: &str = "disk-watch.jsonl";
-/// The file of which the block is read.
+/// The file from which the block is read.
 const PROBE: &str = "disk-probe";
 
-/// The interval between two looks of each.
+/// The interval between two probes.
 const EVERY: Duration = Duration::from_millis(10);
-/// The shortest stall that is recorded: a kill margin is ten times as long. The judge grants one shorter stall, where it matters.
+/// The shortest stall that is recorded: a tenth of a kill margin. Where it matters, the judge allows for one shorter stall.
 pub(crate) const STALL_MIN: Duration = Duration::from_millis(20);
 
-/// A part of the machine that can stall.
+/// A resource of the machine that can stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StalledResource {
-    /// A processor ran nothing that was due on it. Files of runs that watched no disk have no such field.
+    /// A processor ran no ready process. Files of runs without a disk watch have no such field.
     #[default]
     Processor,
     /// The disk of the run's directory answered no read.
@@ -44,7 +44,7 @@ pub(crate) enum StalledResource {
 /// A stall of this length, until `boot_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stall {
-    /// The part.
+    /// The resource.
     #[serde(default)]
     pub(crate) of: StalledResource,
     /// Its end.
@@ -57,11 +57,11 @@ pub(crate) struct Stall {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "disk", rename_all = "snake_case")]
 pub(crate) enum DiskWatch {
-    /// It was.
+    /// It was watched.
     Watched,
-    /// It was not, and none of its stalls is known.
+    /// It was not watched, so none of its stalls is known.
     NotWatched {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -73,8 +73,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches every processor and the disk, and writes into the run's directory. Where the file system has no reads past the cache, the
-    /// disk is not watched, and that is written down.
+    /// Watches every processor and the disk, and writes into the run's directory. If the file system does not support
+    /// reads past the cache, the disk is not watched, and that is recorded.
     ///
     /// # Errors
     /// [`RunError`]
@@ -115,10 +115,10 @@ impl Watch {
 }
 
 impl Watch {
-    /// Ends it.
+    /// Ends the watch.
     ///
     /// # Errors
-    /// [`RunError`] if a process of it had ended before: then that processor, or the disk, was not watched.
+    /// [`RunError`] if one of its processes had ended before: then that processor, or the disk, was not watched.
     pub(crate) fn end(mut self) -> Result<(), RunError> {
         for child in &mut self.children {
             if let Some(status) =
@@ -143,10 +143,10 @@ impl Drop for Watch {
     }
 }
 
-/// The size of the block that is read: O_DIRECT takes it everywhere.
+/// The size of the block: every O_DIRECT implementation accepts it.
 const BLOCK: usize = 4096;
 
-/// Memory that O_DIRECT can read into.
+/// Memory aligned for O_DIRECT.
 #[derive(Debug)]
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
@@ -170,7 +170,7 @@ impl Probe {
     }
 }
 
-/// Watches the disk, or the processor that this process is bound to, until it is killed.
+/// Watches the disk, or the processor that this process is pinned to, until it is killed.
 ///
 /// # Errors
 /// [`RunError`]
@@ -178,7 +178,7 @@ pub(crate) fn watch(dir: &Path, disk: bool) -> Result<(), RunError> {
     let path = dir.join(STALLS);
     let file =
         OpenOptions::new().create(true).append(true).open(&path).map_err(RunError::file("open", &path))?;
-    // A disk that stalls must not hold up the watch where it writes.
+    // A separate thread writes, so that a stalled disk does not block the watch.
     let (tell, told) = channel();
     let written = std::thread::spawn(move || write(file, &told));
     if disk {
@@ -195,7 +195,7 @@ fn write(mut file: File, told: &Receiver<Stall>) -> std::io::Result<()> {
     told.iter().try_for_each(|stall| append(&mut file, &stall))
 }
 
-/// Watches until the writer is gone.
+/// Watches a processor until the writer is gone.
 fn watch_processor(tell: &Sender<Stall>) {
     loop {
         let due = clock::now().after(EVERY.into());
@@ -206,8 +206,8 @@ fn watch_processor(tell: &Sender<Stall>) {
     }
 }
 
-/// Watches until the writer is gone. Only the read is measured. Until this process has seen its end it must be run, so a stall of the disk
-/// has some of that of a processor in it where both meet.
+/// Watches the disk until the writer is gone. Only the read is measured. This process must be scheduled to see the
+/// end of a read, so if both stalls coincide, a stall of the disk contains some of the processor's.
 fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
     let mut probe = Probe::open(dir)?;
     loop {
@@ -220,7 +220,7 @@ fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
     }
 }
 
-/// Records a stall that is long enough. True if the writer is still there.
+/// Records a stall that is long enough. Returns true if the writer still exists.
 fn tell_if_long(of: StalledResource, (from, until): (Instant, Instant), tell: &Sender<Stall>) -> bool {
     let stall = until.since(from);
     if stall < STALL_MIN.into() {

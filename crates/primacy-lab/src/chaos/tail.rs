@@ -1,4 +1,4 @@
-//! Reading a file of lines as it grows.
+//! A growing file of lines.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A file that another process adds to.
+/// A file to which another process appends.
 #[derive(Debug)]
 pub(crate) struct Tail {
     path: PathBuf,
@@ -15,18 +15,18 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Follows a file, which need not be there yet.
+    /// Follows a file, which may not exist yet.
     pub(crate) const fn new(path: PathBuf) -> Self {
         Self { path, file: None, rest: Vec::new() }
     }
 
-    /// The lines that have come since the last look, if they are JSON; a node's other output is for people.
+    /// Returns the new lines that are JSON; a node's other output is for people.
     pub(crate) fn lines(&mut self) -> Vec<Value> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
         if let Some(file) = &mut self.file {
-            // Bytes that could not be read now are read at the next look.
+            // Bytes that could not be read now are read next time.
             let _ = file.read_to_end(&mut self.rest);
         }
         let whole = self.rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);

@@ -1,5 +1,6 @@
-//! Jobs that their nodes cannot kill: the nodes run as a user without rights, and each job becomes root by a set-uid program. Only the job
-//! itself, or the run, ends it; so whatever request a node gets, it must keep the lead until then.
+//! Jobs that their nodes cannot kill: the nodes run as an unprivileged user, and each job becomes root by a set-uid
+//! program. Only the job itself or the run ends it; so whatever request a node gets, it must keep the lead until
+//! then.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -15,13 +16,14 @@ use primacy_testbed::run_error::RunError;
 const USER: u32 = 65_534;
 /// The program that is made set-uid.
 const SETPRIV: &str = "/usr/bin/setpriv";
-/// The longest time that a job runs: some leases, so that a lead that is not renewed until it ends is seen.
+/// The longest time that a job runs: several leases, so that a leader that stops renewing too early is detected.
 pub(crate) const LIVES_MS: u64 = 7_000;
 
-/// Makes the set-uid program, which the nodes' group alone may execute, and the directories that the nodes write to theirs.
+/// Creates the set-uid program, executable only by the nodes' group, and gives the nodes ownership of the directories that
+/// they write to.
 ///
 /// # Errors
-/// [`RunError`]; also where set-uid programs are not heeded below `dir`.
+/// [`RunError`], for instance if `dir` is mounted without set-uid programs.
 pub(crate) fn prepare(dir: &Path) -> Result<(), RunError> {
     let mounted = statvfs(dir).map_err(|error| RunError::file("look at", dir)(error.into()))?;
     if mounted.f_flag.contains(StatVfsMountFlags::NOSUID) {
@@ -39,19 +41,19 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The words before the command of a node that drop its rights.
+/// The command prefix of a node that drops its privileges.
 pub(crate) fn as_user() -> Vec<String> {
     let user = USER.to_string();
     ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).to_vec()
 }
 
-/// The words before the command of a job that make it run as root.
+/// The command prefix of a job that makes it run as root.
 pub(crate) fn as_root(dir: &Path) -> Vec<String> {
     let words = [program(dir).to_string_lossy().into_owned(), "--reuid".to_owned(), "0".to_owned()];
     words.to_vec()
 }
 
-/// Kills the jobs of the nodes whose marks begin with this, as only root can.
+/// Kills the jobs of the nodes whose marks begin with this text, which only root can.
 pub(crate) fn end_jobs(mark: &str) {
     let own = fs::read_link("/proc/self/exe").ok();
     for pid in marked(mark) {
@@ -63,9 +65,9 @@ pub(crate) fn end_jobs(mark: &str) {
     }
 }
 
-/// Removes the set-uid program: the directory of a run may be kept.
+/// Removes the set-uid program, because the directory of a run may be kept.
 pub(crate) fn clean_up(dir: &Path) {
-    // It may never have been made.
+    // The program may never have been created.
     let _ = fs::remove_file(program(dir));
 }
 

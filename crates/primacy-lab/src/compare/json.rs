@@ -1,4 +1,4 @@
-//! The comparison for programs.
+//! The comparison as JSON.
 
 use primacy_sim::compare::{ComparisonRow, Setup, Span};
 use serde::Serialize;
@@ -21,11 +21,11 @@ struct RowReport {
     scenario: &'static str,
     election: &'static str,
     fenced: bool,
-    /// The number of measured runs, and of runs that had no leader before anything happened.
+    /// The number of measured runs, and of runs without a leader before the scenario began.
     runs: usize,
     leaderless_runs: usize,
     leaderless_ns: Of,
-    /// Of the worst run.
+    /// The maximum over all runs.
     leaders_max: u32,
     overlap_ns: Of,
     changes: Of,
@@ -45,7 +45,7 @@ fn of<T>(Span { median, most }: Span<T>, number: impl Fn(T) -> u64) -> Of {
     Of { median: number(median), most: number(most) }
 }
 
-/// One object, in a line.
+/// Returns one JSON object on one line.
 pub(super) fn text(setup: &Setup, from: u64, seeds: u64, rows: &[ComparisonRow]) -> Result<String, Failure> {
     let report = ComparisonReport {
         nodes: setup.nodes,

@@ -137,7 +137,7 @@ fn tell(args: &Compare, setup: &Setup, rows: &[ComparisonRow]) -> Result<Exit, F
     Ok(Exit::Success)
 }
 
-/// The cells that are asked for, or all where none is, in the order of the table.
+/// The requested rows, or all without a request, in the order of the table.
 fn cells(elections: &[Contender], scenarios: &[Scenario]) -> Vec<(Contender, Scenario)> {
     let wanted_scenario = |it: &&Scenario| scenarios.is_empty() || scenarios.contains(it);
     let wanted = |it: &&Contender| elections.is_empty() || elections.contains(it);
@@ -162,7 +162,7 @@ fn timers(venue: Venue) -> Of {
 
 fn contender(name: &str) -> Result<Contender, String> {
     let names = || Contender::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
-    // The name as in `primacy run --algorithm`.
+    // The names are those of `primacy run --algorithm`.
     Contender::find(&name.replace('-', "_")).ok_or_else(|| format!("write some of {}", names()))
 }
 

@@ -1,4 +1,5 @@
-//! The runs, on several threads; their results are put into the order of the table, however many threads there are.
+//! The runs, on several threads; their results are sorted into the order of the table, independent of the number of
+//! threads.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZeroUsize;
@@ -28,20 +29,20 @@ pub(super) struct Runs {
 /// The reason why there is no table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// An invariant was broken, or something panicked.
+    /// An invariant was broken, or a run panicked.
     Broken(String),
-    /// A signal has come.
+    /// A signal has arrived.
     Interrupted,
 }
 
-/// The result of one run: `None`, where no leader was found; or why it is bad.
+/// The result of one run: `None` if no leader emerged; or the reason why the run is invalid.
 type Came = Result<Option<Outcome>, String>;
 
 impl Runs {
     /// Runs everything.
     ///
     /// # Errors
-    /// [`Stopped`], with the first bad run in the order of the table.
+    /// [`Stopped`], with the first invalid run in the order of the table.
     pub(super) fn run(&self, interrupted: &AtomicUsize) -> Result<Vec<ComparisonRow>, Stopped> {
         let came = self.all(interrupted);
         let mut rows = Vec::new();
@@ -57,7 +58,7 @@ impl Runs {
         Ok(rows)
     }
 
-    /// The result of each run, by its number; `None` where a signal came first.
+    /// The result of each run, by its number; `None` if a signal came before it.
     fn all(&self, interrupted: &AtomicUsize) -> Vec<Option<Came>> {
         let count = self.cells.len() * usize::try_from(self.seeds).unwrap_or(usize::MAX);
         let mut all: Vec<Option<Came>> = vec![None; count];
@@ -98,13 +99,13 @@ impl Runs {
                 Err(format!("{}: {}", which(), breaches[0]))
             }
             Ok(outcome) => Ok(outcome),
-            // The panic itself was printed.
+            // The panic hook has printed the panic itself.
             Err(_) => Err(format!("{}: panicked", which())),
         })
     }
 }
 
-/// The progress, on a terminal.
+/// The progress display on a terminal.
 #[derive(Debug)]
 struct Progress {
     done: usize,
@@ -122,7 +123,7 @@ impl Progress {
         self.done += 1;
         if self.terminal && self.shown_at.is_none_or(|at| at.elapsed() >= SHOWN_INTERVAL) {
             self.shown_at = Some(Instant::now());
-            // An error is no failure: the user may have closed standard error.
+            // An error is not a failure: the user may have closed standard error.
             let _ = write!(std::io::stderr(), "\r{} of {} runs\x1b[K", self.done, self.of);
         }
     }

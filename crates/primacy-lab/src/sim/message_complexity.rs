@@ -1,5 +1,5 @@
-//! The number of messages that an election takes: counted in its machines, beside the formulas of its authors, as a table, as JSON and as a
-//! picture.
+//! The number of messages of an election: counted in its machines, with the formulas of its authors, as a table, as
+//! JSON and as a plot.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure, print};
 
-/// The number of points of a formula's curve until the number of nodes has doubled, or some more.
+/// The number of steps of a formula's curve in which the number of nodes at least doubles.
 const STEPS_PER_DOUBLING: u64 = 24;
 
 /// The nodes that begin.
@@ -31,7 +31,7 @@ pub(super) fn nodes(text: &str) -> Result<usize, String> {
     if (2..=NODES_MAX).contains(&nodes) { Ok(nodes) } else { Err(wrong()) }
 }
 
-/// Counts, prints and draws. A picture on standard output is printed alone.
+/// Counts, prints and plots. A plot on standard output suppresses all other output.
 pub(super) fn tell(
     election: CountedElection,
     who: Who,
@@ -185,7 +185,7 @@ fn curve(case: &Case, nodes: usize) -> Curve {
     } else {
         case.formula.to_owned()
     };
-    // As far apart as looks even on a logarithmic axis.
+    // The spacing looks even on a logarithmic axis.
     let step = |&place: &u64| Some(place + (place / STEPS_PER_DOUBLING).max(1));
     let places = std::iter::successors(Some(2), step).take_while(|&place| place < nodes as u64);
     Curve {

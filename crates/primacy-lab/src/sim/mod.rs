@@ -1,4 +1,4 @@
-//! `primacy-lab sim`: worlds drawn from seeds, in which everything goes wrong that may, on all cores.
+//! `primacy-lab sim`: worlds generated from seeds, with all kinds of faults, on all cores.
 
 mod message_complexity;
 mod progress;
@@ -92,7 +92,7 @@ pub(crate) struct Sim {
     json: bool,
 }
 
-/// One election, or all of them.
+/// One election, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     One(Election),
@@ -172,7 +172,7 @@ fn hours(text: &str) -> Result<f64, String> {
     if hours.is_finite() && hours > 0.0 { Ok(hours) } else { Err("it must be above zero".to_owned()) }
 }
 
-/// The signal that asks for the end, once one has come.
+/// Installs the signal handlers. The result contains the signal that has requested the end, once there is one.
 pub(super) fn listen() -> Result<Arc<AtomicUsize>, Failure> {
     let interrupted = Arc::new(AtomicUsize::new(0));
     for signal in [SIGHUP, SIGINT, SIGTERM] {

@@ -1,5 +1,5 @@
-//! The progress of the search: a bar on a terminal, and a line now and then elsewhere; on standard error, so that the totals can be kept
-//! apart.
+//! The progress of the search: a bar on a terminal, and otherwise a line now and then; on standard error, so that the
+//! totals can be redirected separately.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::search::Bound;
 use super::totals::{Totals, per_second, span};
 
-/// The interval between two moves of a bar.
+/// The interval between two updates of a bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The interval between two lines where there is no terminal.
+/// The interval between two lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The number of parts of a bar.
@@ -22,9 +22,9 @@ pub(super) struct Progress {
     bound: Bound,
     elections: u64,
     terminal: bool,
-    /// The time when it was shown last.
+    /// The time of the last display.
     shown_at: Duration,
-    /// Whether there is a bar to be wiped away.
+    /// True if a bar must be erased.
     drawn: bool,
 }
 
@@ -34,7 +34,7 @@ impl Progress {
         Self { bound, elections: elections as u64, terminal, shown_at: Duration::ZERO, drawn: false }
     }
 
-    /// Shows the progress, unless it has just been shown.
+    /// Shows the progress, unless it was shown a moment ago.
     pub(super) fn show(&mut self, totals: &Totals, passed: Duration) {
         let interval = if self.terminal { BAR_INTERVAL } else { LINE_INTERVAL };
         if passed.saturating_sub(self.shown_at) < interval {
@@ -42,13 +42,13 @@ impl Progress {
         }
         self.shown_at = passed;
         let text = self.text(totals, passed);
-        // An error is no failure: the user may have closed standard error.
+        // An error is not a failure: the user may have closed standard error.
         let mut stderr = std::io::stderr();
         let _ = if self.terminal { write!(stderr, "\r{text}\x1b[K") } else { writeln!(stderr, "{text}") };
         self.drawn = self.terminal;
     }
 
-    /// Makes room for a line.
+    /// Erases the bar, so that a line can be printed.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -72,7 +72,7 @@ impl Progress {
         )
     }
 
-    /// The share of it that is done, from 0 to 1.
+    /// The completed share, from 0 to 1.
     fn share(&self, totals: &Totals) -> Option<f64> {
         let share = match self.bound {
             Bound::Seeds(seeds) => totals.seeds() as f64 / (seeds as f64 * self.elections as f64),

@@ -1,5 +1,5 @@
-//! The search: worlds are run on several threads, and their outcomes handed over in the order of the seeds, so that the
-//! sums and the first failure are the same however many threads there are.
+//! The search: worlds run on several threads, and their outcomes are delivered in the order of the seeds, so that the
+//! totals and the first failure do not depend on the number of threads.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -12,21 +12,21 @@ use primacy_sim::swarm::{Beyond, Election, Verdict};
 
 use super::worlds;
 
-/// The number of seeds by which the threads may be ahead of the seed whose outcome is missing. Bounds the memory of a search that never
-/// ends.
+/// The maximum number of seeds by which the threads may be ahead of the oldest missing outcome. Bounds the memory of
+/// an unlimited search.
 const AHEAD_MAX: u64 = 4_096;
 
 /// The pause of a thread that is too far ahead.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// The end of a search.
+/// The end condition of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
-    /// After so many seeds of each election.
+    /// After this many seeds of each election.
     Seeds(u64),
-    /// When so many hours have passed in all worlds together.
+    /// After this many simulated hours in all worlds together.
     Hours(f64),
-    /// Never by itself.
+    /// Unlimited.
     None,
 }
 
@@ -51,13 +51,13 @@ pub(super) struct Search {
 struct Shared {
     /// The number of the next world.
     next: AtomicU64,
-    /// The number of worlds that have been handed over.
+    /// The number of worlds whose outcome was delivered.
     done: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Search {
-    /// Runs worlds until the bound is reached or a signal has come, and hands each outcome over, in order.
+    /// Runs worlds until the bound is reached or a signal has arrived, and delivers each outcome, in order.
     pub(super) fn run(&self, interrupted: &AtomicUsize, take: impl FnMut(Drawn, &Outcome)) {
         let shared = Shared::default();
         let (to_us, from_them) = sync_channel(self.jobs.get() * 2);
@@ -69,7 +69,7 @@ impl Search {
             drop(to_us);
             self.collect(&shared, &from_them, take);
             shared.ended.store(true, Ordering::SeqCst);
-            // A thread that waits to hand over must not wait for ever.
+            // A thread that waits to deliver must not wait for ever.
             from_them.into_iter().for_each(drop);
         });
     }
@@ -92,7 +92,7 @@ impl Search {
         }
     }
 
-    /// The worlds are numbered: the elections in turn, and then the next seed.
+    /// Returns the world of a number: all elections for one seed, then all for the next seed.
     fn world(&self, number: u64) -> Option<Drawn> {
         let count = self.elections.len() as u64;
         let (round, which) = (number / count, usize::try_from(number % count).ok()?);
@@ -100,7 +100,7 @@ impl Search {
             Bound::Seeds(seeds) if round >= seeds => return None,
             Bound::Seeds(_) | Bound::Hours(_) | Bound::None => {}
         }
-        // After the last seed there is none.
+        // There is no seed after the last one.
         let seed = self.from.checked_add(round)?;
         Some(Drawn { election: *self.elections.get(which)?, seed, beyond: self.beyond })
     }
@@ -127,7 +127,7 @@ impl Search {
                 }
             }
         }
-        // A signal has come, and a world before these was not run any more. A failure is reported all the same.
+        // A signal has prevented an earlier world from running. Failures of later worlds are reported all the same.
         for (number, outcome) in early {
             let bad = !outcome.as_ref().is_ok_and(Verdict::is_good);
             if let Some(world) = self.world(number).filter(|_| bad) {

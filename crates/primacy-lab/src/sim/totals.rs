@@ -16,7 +16,7 @@ use super::search::Outcome;
 use super::worlds;
 use crate::exit::{self, Failure};
 
-/// The number of failures that are shown; of more, only their number is.
+/// The maximum number of failures that are shown; further ones are only counted.
 const FAILURES_SHOWN: usize = 20;
 
 /// The totals.
@@ -25,7 +25,7 @@ pub(super) struct Totals {
     elections: BTreeMap<Election, Total>,
     failures: u64,
     first_failure: Option<Drawn>,
-    /// True if it is known for these worlds what they must meet.
+    /// True if these worlds have required counters.
     must_meet: bool,
 }
 
@@ -38,12 +38,12 @@ struct Total {
     handled: u64,
     bad: u64,
     counters: Counters,
-    /// The world that needed the largest part of the time in which there must be a leader after the healing.
+    /// The world that used the largest share of its bound for the time from the healing to one leader.
     slowest: Option<(Settled, u64)>,
 }
 
 impl Total {
-    /// Keeps the first of the worlds that needed the most.
+    /// Keeps the world with the largest share, the first one of equals.
     fn settled(&mut self, settled: Settled, seed: u64) {
         if self.slowest.is_none_or(|(slowest, _)| slowest.share_ppm() < settled.share_ppm()) {
             self.slowest = Some((settled, seed));
@@ -70,7 +70,7 @@ impl Totals {
         Self { elections, failures: 0, first_failure: None, must_meet }
     }
 
-    /// Adds an outcome, and returns its failure, if it is one.
+    /// Adds an outcome. Returns the failure, if it is one.
     pub(super) fn add(&mut self, world: Drawn, outcome: &Outcome) -> Option<Failed> {
         let sum = self.elections.entry(world.election).or_default();
         sum.seeds += 1;
@@ -104,7 +104,7 @@ impl Totals {
         self.failures
     }
 
-    /// The shorter script of the first failure, if there is one.
+    /// The shortened script of the first failure, if there is one.
     fn script(&self) -> Option<String> {
         self.first_failure.and_then(worlds::shorter_script)
     }
@@ -123,7 +123,7 @@ impl Totals {
         self.elections.values().map(|sum| sum.handled).sum()
     }
 
-    /// The counters that so many worlds must have met, and have not.
+    /// The required counters that are still zero after this many worlds.
     pub(super) fn never_met(&self) -> Vec<String> {
         let enough = self.elections.iter().filter(|(_, sum)| self.must_meet && sum.seeds >= ENOUGH_SEEDS);
         let missing = enough.flat_map(|(election, sum)| {
@@ -241,7 +241,7 @@ struct FailureReport {
 struct All<'a> {
     elections: Vec<One<'a>>,
     never_met: Vec<String>,
-    /// The shortened script of the first world that is bad.
+    /// The shortened script of the first failing world.
     script: Option<String>,
     /// The duration.
     seconds: f64,
@@ -262,7 +262,7 @@ struct One<'a> {
     met: BTreeMap<&'static str, u64>,
 }
 
-/// The world in which the time until all knew the one leader was the largest part of the bound.
+/// The world that used the largest share of its bound for the time from the healing to one leader.
 #[derive(Serialize)]
 struct Slowest {
     seed: u64,
@@ -271,7 +271,7 @@ struct Slowest {
     bound_seconds: f64,
 }
 
-/// The part of the bound that it took.
+/// The used share of the bound.
 fn share(settled: Settled) -> f64 {
     settled.share_ppm() as f64 / 1e6
 }

@@ -1,4 +1,4 @@
-//! The worlds that are drawn from seeds: the interface of this command to the simulator's search.
+//! The interface of this command to the simulator's generated worlds.
 
 use std::panic::{catch_unwind, set_hook, take_hook};
 
@@ -13,11 +13,11 @@ pub(crate) fn election(name: &str) -> Result<Election, String> {
         .ok_or_else(|| format!("worlds are drawn for {}", names(Election::ALL, |it| it.name())))
 }
 
-/// The same, or all of them.
+/// Finds an election by its name, or all of them by `all`.
 pub(super) fn elections(name: &str) -> Result<Which, String> {
     match name {
         "all" => Ok(Which::All),
-        // The name as in `primacy run --algorithm`.
+        // The names are those of `primacy run --algorithm`.
         name => election(&name.replace('-', "_")).map(Which::One),
     }
 }
@@ -32,17 +32,17 @@ fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
     all.iter().map(|&one| name(one)).collect::<Vec<&str>>().join(", ")
 }
 
-/// Runs a world without recording its events. A panic in it is among its breaches.
+/// Runs a world without recording its events. A panic in it counts as a breach.
 ///
 /// # Errors
-/// The panic's message where not the world panicked, but what draws it.
+/// The message of a panic in the code that generates the world, rather than in the world itself.
 pub(super) fn run(world: Drawn) -> Result<Verdict, String> {
     let run = || world.election.run_beyond(world.seed, world.beyond, Trace::keeping(&[])).verdict;
     catch_unwind(run).map_err(said)
 }
 
-/// Runs a world and records its events, after making its story shorter if `shorter`; `None` if it cannot be made shorter because it is
-/// good.
+/// Runs a world and records its events, after shortening its script if `shorter`; `None` if the world does not fail,
+/// so that there is nothing to shorten.
 ///
 /// # Errors
 /// As [`run`].
@@ -53,13 +53,13 @@ pub(crate) fn replay(world: Drawn, shorter: bool, levels: Levels) -> Result<Opti
     catch_unwind(|| Some(world.replay(levels))).map_err(said)
 }
 
-/// The shorter script of a world that fails. `None` also if the code that draws it panics.
+/// Returns the shorter script of a failing world; `None` also if the code that generates it panics.
 pub(super) fn shorter_script(world: Drawn) -> Option<String> {
     silently(|| catch_unwind(|| world.shorter_script())).unwrap_or_default()
 }
 
-/// Runs without printing panics: one that is looked for a thousand times need not be printed each time. To be called while nothing else
-/// runs.
+/// Runs a function without printing panics, because a shortened world panics many times. Must be called while no
+/// other thread runs.
 fn silently<T>(act: impl FnOnce() -> T) -> T {
     let hook = take_hook();
     set_hook(Box::new(|_| {}));
@@ -68,7 +68,7 @@ fn silently<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The one command that replays a world.
+/// Returns the command that replays a world.
 pub(super) fn command(world: Drawn) -> String {
     let beyond = world.beyond.map_or_else(String::new, |beyond| format!(" --beyond {}", beyond.name()));
     format!("primacy-lab replay --election {} --seed {}{beyond}", world.election.name(), world.seed)

@@ -1,4 +1,4 @@
-//! A client of etcd that does nothing by itself: one connection, and the messages of the `etcd` store.
+//! A minimal etcd client: one connection, and the messages of the `etcd` store.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,14 +22,14 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Caller(Channel);
 
 impl Caller {
-    /// A caller that connects with its first question, and again when it has lost its connection.
+    /// A caller that connects with its first request, and reconnects when it has lost its connection.
     pub(super) fn lazily(address: SocketAddr) -> Result<Self, Failure> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|error| failed(format!("{address}: {error}")))?;
         Ok(Self(endpoint.connect_timeout(CONNECT_MAX).tcp_nodelay(true).connect_lazy()))
     }
 
-    /// Makes so many callers, to these addresses in turns, all of them connected.
+    /// Opens this many connected callers, to these addresses in turn.
     pub(super) async fn connected(addresses: &[SocketAddr], count: usize) -> Result<Vec<Self>, Failure> {
         let mut callers = Vec::new();
         for &address in addresses.iter().cycle().take(count) {

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 
 /// The numbers of watchers.
 const WATCHERS: [usize; 2] = [1, 100];
-/// The number of writes in a round, and the pause between two of them.
+/// The number of writes in a round, and the pause between them.
 const WRITES: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 /// The longest time that the event may take after the last write.
@@ -34,14 +34,14 @@ const PREFIX_END: &str = "bench/watched0";
 pub(super) struct DelayRow {
     watchers: usize,
     systems: Vec<Delay>,
-    /// The median of the first system above that of the second.
+    /// The ratio of the first system's median to the second's.
     ratio: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Delay {
     system: String,
-    /// From the request to the event, of all watchers.
+    /// From the request to the event, over all watchers.
     told_ms: Spread,
     /// From the request to the last watcher's event.
     last_told_ms: Spread,
@@ -58,10 +58,10 @@ struct Measured {
     busy: Vec<f64>,
 }
 
-/// A watcher got the event of the write of this number.
+/// The number of a write whose event a watcher got, with the time.
 type News = (u64, Instant);
 
-/// Measures in so many rounds, the systems in turns. The watchers are spread over all nodes, and one client writes, at the first node.
+/// Measures in several rounds, the systems in turn. The watchers are spread over all nodes; one client writes, at the first node.
 pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<DelayRow>, Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
@@ -97,7 +97,7 @@ impl Measured {
             watching.spawn(watch(caller.clone(), tell.clone(), ready.clone()));
         }
         drop((tell, ready));
-        // Closed when the last one has begun.
+        // The channel closes when the last watcher has begun.
         while is_ready.recv().await.is_some() {}
         let mut asked_at: HashMap<u64, Instant> = HashMap::new();
         let writer = Caller::connected(&[trio.address(0)], 1).await?;
@@ -136,7 +136,7 @@ impl Measured {
     }
 }
 
-/// Watches until the receiver of the events is gone. `ready` is dropped when the watch has begun.
+/// Watches until the receiver of the events is gone. `ready` is dropped once the watch has begun.
 async fn watch(caller: Caller, tell: mpsc::UnboundedSender<News>, ready: mpsc::Sender<()>) {
     let create = api::WatchCreateRequest {
         key: PREFIX.into(),
@@ -144,7 +144,7 @@ async fn watch(caller: Caller, tell: mpsc::UnboundedSender<News>, ready: mpsc::S
         ..api::WatchCreateRequest::default()
     };
     let create = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) };
-    // Kept to the end: a stream whose questions have ended is over.
+    // Kept to the end: a stream ends when its requests end.
     let (questions, asked) = mpsc::unbounded_channel();
     if questions.send(create).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! The time without writes when the leader is killed under load, as the clients see it.
+//! The gap in writes after the leader is killed under load, as the clients see it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,22 +19,22 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::{Spread, milliseconds};
 use crate::exit::Failure;
 
-/// The number of clients that write without a pause.
+/// The number of clients that write without pausing.
 const CLIENTS: usize = 16;
-/// The time that a client waits for an answer until it asks the next node. A write that was under way when the leader died may never be
-/// answered, and with a client that is more patient than an election takes, its patience would be measured.
+/// The time after which a client gives up waiting and tries the next node. A write that was under way when the leader
+/// died may never be answered; with a timeout longer than an election, the timeout itself would be measured.
 const ANSWER_MAX: Duration = Duration::from_millis(100);
-/// The pause of a client after a refusal, so that a client that is refused at once does not keep the machine busy.
+/// The pause of a client after a refusal, so that immediate refusals do not keep the machine busy.
 const REFUSED_PAUSE: Duration = Duration::from_millis(2);
-/// The time for which they write before the leader is killed, and afterwards at the least.
+/// The time for which clients write before the kill, and the minimum time after it.
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(4);
-/// A gap that begins later than this after the kill does not count as the crash's: by then every client that was owed an answer has given
-/// up. It is reported separately, because a new leader's later pauses matter, too.
+/// The longest time after the kill at which a gap caused by it may begin: by then every client with an open request
+/// has given up. Later gaps are reported separately, because a new leader's pauses matter too.
 const OF_THE_CRASH: Duration = ANSWER_MAX;
-/// The goal for a gap. Longer ones are counted, beside the spread, for a median hides how often they happen.
+/// The goal for a gap. Gaps above it are counted, because a median hides how often they occur.
 const GOAL: Duration = Duration::from_millis(20);
-/// The time that the killed node has to catch up before the next trial.
+/// The time for the killed node to catch up before the next trial.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The result of one system, as it is printed with `--json`.
@@ -43,21 +43,22 @@ pub(super) struct GapRow {
     system: String,
     trials: usize,
     clients: usize,
-    /// The longest time in which no client had a write done, of the times that begin with the kill, or within 100 ms.
+    /// The longest time in which no client completed a write, among the gaps that begin at most 100 ms after the
+    /// kill.
     gap_ms: Spread,
-    /// The longest time in which the unluckiest client had none done, of the same.
+    /// The longest time in which any one client completed none, among the same gaps.
     client_gap_ms: Spread,
-    /// The number of trials in which these were longer than 20 ms.
+    /// The number of trials in which these exceeded 20 ms.
     gaps_over_goal: usize,
     client_gaps_over_goal: usize,
-    /// The longest time in which no client had a write done, of the times that begin later; of the trials in which any was done later.
+    /// The longest time in which no client completed a write, among the gaps that begin later; over the trials with later writes.
     later_gap_ms: Option<Spread>,
-    /// The errors that the clients got in a trial.
+    /// The number of errors that the clients got in a trial.
     errors_median: f64,
     errors_max: f64,
-    /// The texts of these errors with their counts, in all trials.
+    /// The texts of these errors with their counts, over all trials.
     errors: BTreeMap<String, u64>,
-    /// Writes a second before the kill.
+    /// The number of writes per second before the kill.
     rate_median: f64,
     busy_median: f64,
 }
@@ -76,14 +77,14 @@ struct Measured {
 /// The results of one client.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When its writes were answered.
+    /// The times at which its writes were answered.
     done: Vec<Instant>,
     errors: Vec<String>,
 }
 
 /// Kills the leader of each system in each round.
 pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<GapRow>, Failure> {
-    // The first timers are etcd's own, which are its defaults.
+    // The first timers are etcd's defaults, which need no arguments.
     let rivals = TIMERS.iter().enumerate().map(|(number, &timers)| (number > 0).then_some(timers));
     let systems: Vec<System> = [System::Primacy].into_iter().chain(rivals.map(System::Etcd)).collect();
     let mut trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
@@ -163,15 +164,15 @@ fn over_goal(gaps: &[Duration]) -> usize {
     gaps.iter().filter(|&&gap| gap > GOAL).count()
 }
 
-/// The longest times without a write.
+/// The longest gaps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Longest {
     of_the_crash: Duration,
-    /// `None` if none begins later: then nothing was written any more.
+    /// `None` if no gap begins later, because no write was completed any more.
     later: Option<Duration>,
 }
 
-/// The longest times between two of these that end after the kill; a gap without an end lasts until `ended`.
+/// Returns the longest gaps between consecutive writes that end after the kill; the last gap lasts until `ended`.
 fn longest_gaps(done: &[Instant], killed_at: Instant, ended: Instant) -> Longest {
     let (mut last, mut longest) = (None, Longest::default());
     for &at in done.iter().chain([&ended]) {
@@ -189,9 +190,9 @@ fn longest_gaps(done: &[Instant], killed_at: Instant, ended: Instant) -> Longest
     longest
 }
 
-/// A client that writes, and goes on with the next node when it is refused or not answered.
+/// A client that writes, and tries the next node when it is refused or gets no answer.
 struct Client {
-    /// A connection of its own to each.
+    /// Its own connection to each node.
     nodes: Vec<Caller>,
     next: usize,
     number: usize,
@@ -262,7 +263,7 @@ mod tests {
         };
         let (killed_at, ended) = (at(&[100])[0], at(&[500])[0]);
         for (done, gap, later) in [
-            // A gap that was long before the kill does not count.
+            // A long gap before the kill does not count.
             (&[1, 95, 99, 130, 140, 220, 310, 499][..], 80, Some(189)),
             (&[90, 170, 200, 290, 499], 90, Some(209)),
             (&[90, 101], 399, None),

@@ -1,7 +1,7 @@
-//! `primacy-lab bench map`: the map that the nodes replicate, as clients of etcd see it, beside etcd itself.
+//! `primacy-lab bench map`: the replicated map of the nodes, measured through its etcd API, beside etcd itself.
 //!
-//! Both are three nodes on loopback with their data on the same disk, and both get their requests from the same client: the messages of the
-//! `etcd` store over HTTP/2, from one thread. The two are measured in turns.
+//! Both systems are three nodes on loopback with their data on the same disk, and get their requests from the same
+//! client: the messages of the `etcd` store over HTTP/2, from one thread. The two are measured in turn.
 
 mod caller;
 mod delay;
@@ -77,7 +77,7 @@ struct Outcome {
     rounds: usize,
     size_percent: u32,
     cores: usize,
-    /// The share of the machine that was at work before anything was started.
+    /// The busy share of the machine before anything was started.
     busy_before: f64,
     puts: Option<Vec<puts::PutsRow>>,
     memory: Option<puts::Memory>,
@@ -96,7 +96,7 @@ struct Run<'a> {
     history_mib: u64,
 }
 
-/// The time for which the machine's load is measured before anything is started.
+/// The time for which the machine's load is measured before the start.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Runs the verb.
@@ -151,7 +151,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Returns them in their order in one round, and the other way round in the next.
+    /// Returns the items in order in one round, and in reverse in the next.
     fn in_turns<T>(&self, round: usize, all: impl Iterator<Item = T>) -> Vec<T> {
         let mut all: Vec<T> = all.collect();
         if round.is_multiple_of(2) {
@@ -160,7 +160,7 @@ impl Run<'_> {
         all
     }
 
-    /// Scales a count to the wanted size; at least one.
+    /// Scales a count to the requested size; at least one.
     fn sized(&self, all: u64) -> u64 {
         (all * u64::from(self.size_percent) / 100).max(1)
     }
@@ -174,7 +174,7 @@ impl Run<'_> {
     }
 }
 
-/// The share of the machine that is at work, since this was made.
+/// The meter of the machine's busy share since its creation.
 #[derive(Clone, Copy, Debug)]
 struct Busy(Option<Ticks>);
 
@@ -189,7 +189,7 @@ impl Busy {
         Self(Ticks::now())
     }
 
-    /// The share of all cores; not a number where the system does not report it.
+    /// The busy share of all cores; NaN where the system does not report it.
     fn fraction(self) -> f64 {
         let Some((before, now)) = self.0.zip(Ticks::now()) else { return f64::NAN };
         let all = now.all.saturating_sub(before.all).counted();
@@ -204,7 +204,7 @@ impl Ticks {
         Self::parse(table.lines().next()?)
     }
 
-    /// From the line of all cores: user, nice, system, idle, waiting for a disk, and what else there is.
+    /// Parses the line of all cores in `/proc/stat`: user, nice, system, idle, iowait, and further fields.
     fn parse(line: &str) -> Option<Self> {
         let ticks = line.strip_prefix("cpu ")?.split_ascii_whitespace().map(str::parse);
         let ticks: Vec<u64> = ticks.collect::<Result<_, _>>().ok()?;
@@ -212,7 +212,7 @@ impl Ticks {
     }
 }
 
-/// A count, for a quotient.
+/// A count that can be a term of a quotient.
 trait Counted {
     fn counted(self) -> f64;
 }
@@ -231,7 +231,7 @@ impl Counted for usize {
     }
 }
 
-/// The middle one, of at least one.
+/// The median; `None` of no measurements.
 fn median_of(measured: &[f64]) -> Option<f64> {
     let mut sorted = measured.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

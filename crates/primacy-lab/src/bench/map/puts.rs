@@ -1,4 +1,4 @@
-//! Puts and guarded transactions a second, the time that each takes, and the memory of the nodes afterwards.
+//! Puts and guarded transactions: the rate, the latency, and the memory of the nodes afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,34 +17,34 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::Spread;
 use crate::exit::Failure;
 
-/// The number of keys that are written, in a scattered order.
+/// The number of keys, which are written in scattered order.
 const KEYS: u64 = 10_000;
 /// The length of each value, in bytes.
 const VALUE_LENGTH: usize = 256;
-/// More clients than this share connections.
+/// The maximum number of connections; more clients share them.
 pub(super) const CONNECTIONS_MAX: usize = 32;
-/// The number of clients, and the number of requests that all of them make together in a round.
+/// The number of clients, and the total number of their requests in a round.
 const LOADS: [(usize, u64); 3] = [(1, 1_000), (16, 8_000), (256, 20_000)];
-/// The number of clients that write all keys at first.
+/// The number of clients that write all keys before the measurement.
 const FILLERS: usize = 64;
 
 /// The kind of request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
-    /// A key is written.
+    /// A put.
     Put,
-    /// The same, if another key was not changed since a version: the write of a leader that guards its writes.
+    /// A put on condition that another key is unchanged since a version: a leader's guarded write.
     Guarded,
 }
 
-/// The nodes that the clients ask.
+/// The nodes that get the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Asked {
-    /// All nodes, in turns.
+    /// All nodes, in turn.
     All,
-    /// The node that leads.
+    /// The leader.
     Leader,
 }
 
@@ -66,34 +66,34 @@ pub(super) struct PutsRow {
     clients: usize,
     requests_each_round: u64,
     systems: Vec<Speed>,
-    /// The rate of the first system above that of the second.
+    /// The ratio of the first system's rate to the second's.
     rate_ratio: f64,
-    /// The same of the 99th percentiles; less than one is quicker.
+    /// The same ratio of the 99th percentiles; less than one means that the first is faster.
     p99_ratio: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Speed {
     system: String,
-    /// Of all rounds.
+    /// Over all rounds.
     rate_median: f64,
     rate_min: f64,
     rate_max: f64,
-    /// Of all requests of all rounds.
+    /// The latency of all requests of all rounds.
     ms: Spread,
     errors: u64,
-    /// The share of the machine that was at work.
+    /// The busy share of the machine.
     busy_median: f64,
 }
 
-/// The memory of each node when all have the same data.
+/// The memory of each node, with the same data in both systems.
 #[derive(Debug, Serialize)]
 pub(super) struct Memory {
     /// The number of writes, and of the keys that they were spread over.
     writes: u64,
     keys: u64,
     systems: Vec<MemoryOf>,
-    /// The median of the first system's nodes above that of the second's.
+    /// The ratio of the median of the first system's nodes to that of the second's.
     ratio: f64,
 }
 
@@ -136,7 +136,7 @@ fn cases(run: &Run<'_>) -> Vec<Case> {
     cases
 }
 
-/// Measures all cases in so many rounds, the systems in turns.
+/// Measures all cases in several rounds, the systems in turn.
 pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<PutsRow>, Memory), Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.group, run.place.dir(), &systems).await?;
@@ -253,7 +253,7 @@ pub(super) enum Question {
 }
 
 impl Question {
-    /// Sends the request; true if it was done.
+    /// Sends the request. Returns true if it took effect.
     async fn ask(self, caller: &Caller) -> Result<bool, Status> {
         match self {
             Self::Put(put) => caller.put(put).await.map(|_| true),
@@ -265,8 +265,8 @@ impl Question {
     }
 }
 
-/// Lets so many clients send requests, each the next one when the last one is answered, until there were `requests` in
-/// all.
+/// Runs this many clients, each of which sends its next request when the last one is answered, until `requests` were
+/// sent in all.
 async fn load(
     callers: &[Caller],
     clients: usize,
@@ -301,7 +301,7 @@ async fn load(
     Sample { elapsed: began.elapsed(), took: all, errors: failed }
 }
 
-/// Sends many puts of the same kind, for callers that need their number only: `length` bytes under one of `keys` keys.
+/// Sends many similar puts, to produce a history: `length` bytes under one of `keys` keys.
 pub(super) async fn write_many(
     callers: &[Caller],
     clients: usize,
@@ -316,7 +316,7 @@ pub(super) async fn write_many(
     load(callers, clients, writes, question).await.errors
 }
 
-/// The key that guards, and the revision at which it was written.
+/// Writes the guard key, and returns its revision.
 async fn guard(caller: &Caller) -> Result<i64, Failure> {
     let written = caller.put(put(0, GUARD.to_vec())).await;
     let header = written.map_err(|status| failed(format!("the guard cannot be written: {status}")))?.header;
@@ -351,7 +351,7 @@ fn value(number: u64, length: usize) -> Vec<u8> {
     words.flatten().take(length).collect()
 }
 
-/// SplitMix64: numbers in a row become numbers far apart.
+/// SplitMix64: maps consecutive numbers to scattered ones.
 fn scattered(number: u64) -> u64 {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The time that a node takes to come back that was away while much was written, and a node that has lost its disk.
+//! The time that a node takes to catch up after an absence with many writes, and after the loss of its disk.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use crate::bench::idle::rounded;
 use crate::bench::spread::{Spread, milliseconds};
 use crate::exit::Failure;
 
-/// The length of each value, in bytes, and the number of keys that they are written to: the state is small, and its history long.
+/// The length of each value, in bytes, and the number of keys that they are written to: a small state with a long history.
 const VALUE_LENGTH: usize = 4096;
 const KEYS: u64 = 20_000;
-/// The number of clients that write.
+/// The number of writing clients.
 const CLIENTS: usize = 64;
-/// The interval between two questions to the node, and the longest time for an answer.
+/// The interval between two requests to the node, and the longest time for an answer.
 const LOOK: Duration = Duration::from_millis(2);
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 /// The longest time for the whole recovery.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The key whose presence shows that the node has all writes.
+/// The key of the last write, whose presence shows that the node has all writes.
 const LAST_KEY: &[u8] = b"bench/last";
 
 /// The result of one system, as it is printed with `--json`.
@@ -33,12 +33,12 @@ const LAST_KEY: &[u8] = b"bench/last";
 pub(super) struct RecoveryRow {
     system: String,
     history_mib: u64,
-    /// The time that the writes took, in seconds, and the number that was refused.
+    /// The duration of the writes, in seconds, and the number of refused writes.
     written_in_s: f64,
     errors: u64,
-    /// From the start of the process of the node that was away to its first answer that has the last write.
+    /// From the start of the returning node's process to its first answer that has the last write.
     behind_ms: Spread,
-    /// The same of a node with an empty disk, with the operator's commands.
+    /// The same for a node with an empty disk, including the operator's commands.
     empty_ms: Spread,
     busy_median: f64,
     /// The memory of each node at the end, in MiB.
@@ -55,7 +55,7 @@ struct Measured {
     pss_mib: Vec<f64>,
 }
 
-/// Measures in so many rounds, one system after the other, each time with new nodes.
+/// Measures in several rounds, one system after the other, each time with new nodes.
 pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<RecoveryRow>, Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let mut measured: [Measured; 2] = Default::default();
@@ -119,7 +119,7 @@ impl Measured {
     }
 }
 
-/// Asks the node for its own state, until that has the last write.
+/// Reads the node's own state until it has the last write.
 async fn until_it_knows(
     run: &Run<'_>,
     trio: &Trio<'_>,

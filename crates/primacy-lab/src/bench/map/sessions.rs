@@ -1,4 +1,4 @@
-//! The cost of ten thousand sessions that are kept alive and do nothing else.
+//! The cost of ten thousand sessions that are only kept alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +20,15 @@ use crate::exit::Failure;
 const SESSIONS: u64 = 10_000;
 /// The times to live of the sessions, in seconds.
 const TIMES_TO_LIVE: [u64; 2] = [60, 10];
-/// The number of keep-alives in that time, as of etcd's own client.
+/// The number of keep-alives in one time to live, as etcd's own client sends them.
 const KEPT_ALIVE: u32 = 3;
-/// The time for which all of them are kept alive before the measurement, and the length of a round.
+/// The time for which all sessions are kept alive before the measurement, and the length of a round.
 const SETTLE: Duration = Duration::from_secs(3);
 const ROUND: Duration = Duration::from_secs(15);
-/// The interval between the client's checks of which session is due, and between two looks at the processes.
+/// The interval of the client's checks for due sessions, and of the readings of the processes.
 const TICK: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_secs(1);
-/// The number of sessions that are begun at a time.
+/// The number of sessions that are begun concurrently.
 const AT_A_TIME: usize = 64;
 
 /// The result for one time to live, as it is printed with `--json`.
@@ -39,20 +39,20 @@ pub(super) struct SessionsRow {
     kept_alive_per_second: f64,
     busy: f64,
     systems: Vec<Idle>,
-    /// The first system's processor time of all nodes above the second's, and its memory.
+    /// The ratio of the first system's processor time to the second's, over all nodes; and of the memory.
     cpu_ratio: f64,
     memory_ratio: f64,
 }
 
-/// Of each node: the medians of all rounds.
+/// The medians of all rounds, for each node.
 #[derive(Debug, Serialize)]
 struct Idle {
     system: String,
     leader: usize,
-    /// Of one core.
+    /// In per cent of one core.
     cpu_percent: Vec<f64>,
     pss_mib: Vec<f64>,
-    /// The number of sessions that have ended although they were kept alive.
+    /// The number of sessions that ended although they were kept alive.
     lost: u64,
 }
 
@@ -64,7 +64,7 @@ struct Kept {
     _tasks: JoinSet<()>,
 }
 
-/// Measures, both systems at the same time.
+/// Measures both systems at the same time.
 pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<SessionsRow>, Failure> {
     let mut rows = Vec::new();
     for time_to_live_s in TIMES_TO_LIVE {
@@ -168,7 +168,7 @@ impl Kept {
     }
 }
 
-/// Keeps each alive once in a turn, at even distances, over one stream.
+/// Keeps each session alive once per interval, evenly spaced, over one stream.
 async fn keep_alive(
     caller: Caller,
     ids: Vec<i64>,

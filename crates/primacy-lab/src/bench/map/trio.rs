@@ -18,25 +18,25 @@ use crate::bench::{failed, primacy};
 use crate::exit::Failure;
 use crate::processes::descendants_of;
 
-/// The longest time until three nodes serve.
+/// The maximum time until three nodes serve.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The interval between two checks whether they do, and the longest time for an answer.
+/// The interval between two checks that they serve, and the longest time for an answer.
 const LOOK: Duration = Duration::from_millis(20);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// The time for which etcd's members must have been connected before another one is added: five seconds, and the time that they need to
-/// notice.
+/// The time for which etcd's members must have been connected before another one is added: five seconds, and the time
+/// to detect that.
 const CONNECTED_FOR: Duration = Duration::from_secs(6);
-/// The number of bytes of a node's last output that are shown when something does not happen.
+/// The number of bytes of a node's last output that are shown when an expected event does not happen.
 const SAID_SHOWN: usize = 2000;
 /// The names of Primacy's nodes.
 const NAMES: [&str; MEMBERS] = ["a", "b", "c"];
 
-/// The system that answers.
+/// The system that serves.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum System {
-    /// `primacy node --etcd-api`, with its defaults: what is written is flushed on a majority of the disks.
+    /// `primacy node --etcd-api`, with its defaults: writes are flushed on a majority of the disks.
     Primacy,
-    /// etcd, with its own timers where none are named.
+    /// etcd, with these timers or its own.
     Etcd(Option<EtcdTimers>),
 }
 
@@ -58,19 +58,19 @@ pub(super) struct Trio<'a> {
     group: &'a ProcessGroup,
     system: System,
     dir: PathBuf,
-    /// For clients, and for the other nodes.
+    /// The ports for clients, and for the other nodes.
     ports: Vec<(u16, u16)>,
     children: Vec<Option<Child>>,
 }
 
 impl<'a> Trio<'a> {
-    /// Starts three of each, all at the same time, and waits until they serve.
+    /// Starts three nodes of each system at the same time, and waits until they serve.
     pub(super) async fn start_all(
         group: &'a ProcessGroup,
         dir: &Path,
         systems: &[System],
     ) -> Result<Vec<Self>, Failure> {
-        // All at once, for a port of a later node is still free.
+        // All ports are chosen at once, because the port of a node that has not started yet is still free.
         let mut ports = etcd::free_ports(MEMBERS * systems.len())?;
         let mut trios = Vec::new();
         for (number, &system) in systems.iter().enumerate() {
@@ -102,12 +102,12 @@ impl<'a> Trio<'a> {
         (0..MEMBERS).map(|node| self.address(node)).collect()
     }
 
-    /// Starts a node, with the state that an earlier incarnation has left.
+    /// Starts a node, with the state of its earlier incarnation.
     pub(super) fn start(&mut self, node: usize) -> Result<(), Failure> {
         self.start_with(node, &[])
     }
 
-    /// The same with more arguments, which override the ones before them.
+    /// Starts a node with more arguments, which override earlier ones.
     fn start_with(&mut self, node: usize, more: &[&str]) -> Result<(), Failure> {
         let mut command = match self.system {
             System::Primacy => Command::new(primacy()?),
@@ -153,7 +153,7 @@ impl<'a> Trio<'a> {
         Ok(())
     }
 
-    /// The processes of each node: its own, and those that it has started.
+    /// The processes of each node: its main process, and its children.
     pub(super) fn processes(&self) -> Vec<Vec<i32>> {
         let of = |child: &Child| {
             let own = Pid::from_child(child);
@@ -169,7 +169,7 @@ impl<'a> Trio<'a> {
         self.processes().into_iter().map(of).collect()
     }
 
-    /// Waits until all nodes know the same leader and each has a write done. Returns the leader.
+    /// Waits until all nodes know the same leader and each completes a write. Returns the leader.
     pub(super) async fn serves(&self) -> Result<usize, Failure> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -227,7 +227,7 @@ impl<'a> Trio<'a> {
         String::from_utf8_lossy(&said[said.len().saturating_sub(SAID_SHOWN)..]).into_owned()
     }
 
-    /// Starts a node that has lost its disk, and runs the operator's commands by which the others take it back.
+    /// Starts a node that has lost its disk, and runs the operator's commands that readmit it.
     pub(super) async fn start_empty(&mut self, node: usize) -> Result<(), Failure> {
         fs::remove_dir_all(self.home(node))?;
         match self.system {
@@ -245,7 +245,7 @@ impl<'a> Trio<'a> {
     async fn readmit(&self, node: usize) -> Result<(), Failure> {
         let program = primacy()?;
         for other in (0..MEMBERS).filter(|&other| other != node) {
-            // Its new start may not have reached them yet.
+            // Its new incarnation may not have reached the other nodes yet.
             insist(|| {
                 let mut command = Command::new(&program);
                 command.args([
@@ -283,11 +283,11 @@ impl<'a> Trio<'a> {
         let (lost, url) =
             (format!("{lost:x}"), format!("--peer-urls=http://127.0.0.1:{}", self.ports[node].1));
         run(etcdctl(&["remove", &lost]))?;
-        // It is refused while they take the cluster for unhealthy.
+        // The members refuse it while they take the cluster for unhealthy.
         insist(|| etcdctl(&["add", &name, &url])).await
     }
 
-    /// Waits until a node that has lost its disk can be taken back at once, if all nodes have served since then.
+    /// Waits until a node that has lost its disk can be replaced at once, if all nodes have served since `since`.
     pub(super) async fn can_replace(&self, since: Instant) {
         match self.system {
             System::Primacy => {}
@@ -302,12 +302,12 @@ impl Drop for Trio<'_> {
             // A node that has ended already cannot be killed.
             let _ = self.kill(node);
         }
-        // What cannot be removed goes with the directory of the run.
+        // Files that cannot be removed here are removed with the directory of the run.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// Runs this until it succeeds.
+/// Repeats the command until it succeeds.
 async fn insist(command: impl Fn() -> Command) -> Result<(), Failure> {
     let until = Instant::now() + PATIENCE;
     while let Err(failure) = run(command()) {

@@ -1,4 +1,4 @@
-//! The etcd API of the nodes, and a client's requests to it: each is sent once, and has an outcome.
+//! A client's requests to the etcd API of the nodes: each is sent once, and has an outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::journal::{Entry, KeyRead, Listed, Outcome, Swapped, Wrote};
 
 /// The longest time for a connection to open.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// The longest time for an answer: longer than an election, and shorter than the node's own timeout, so that some requests are given up and
-/// done later.
+/// The longest time for an answer: longer than an election, and shorter than the node's own timeout, so that some
+/// requests are given up and still done later.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// The longest answer that is read: all keys of an hour.
+/// The maximum length of an answer that is read: all keys of an hour.
 const ANSWER_LENGTH_MAX: usize = 64 << 20;
-/// The length of a value, in bytes. Long enough that the log of an hour is cut by snapshots many times.
+/// The length of a value, in bytes. Long enough that an hour's log is cut by many snapshots.
 const VALUE_LENGTH: usize = 4 << 10;
 /// The filler after the number in a value.
 const FILLER: &str = ".";
 
-/// The API endpoints of the nodes that are at one place after each other.
+/// The API endpoints of the successive nodes at one place.
 #[derive(Debug)]
 pub(super) struct EtcdApi {
     addresses: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct EtcdApi {
 type Asked<A> = Result<A, Outcome<()>>;
 
 impl EtcdApi {
-    /// Makes a client of the endpoint that is at one of these addresses.
+    /// Creates a client of the endpoint at one of these addresses.
     pub(super) fn new(addresses: &[String]) -> Self {
         Self { addresses: addresses.to_vec(), next: 0, channel: None }
     }
@@ -61,7 +61,7 @@ impl EtcdApi {
             }
             self.next += 1;
         }
-        // Nothing was sent.
+        // The request was not sent.
         Err(Outcome::Failed(why))
     }
 
@@ -81,7 +81,7 @@ impl EtcdApi {
         self.took(answer.map(|answer| answer.map(tonic::Response::into_inner)).ok())
     }
 
-    /// Returns the answer, or the outcome of a request without one. A connection over which none came back is given up.
+    /// Returns the answer, or the outcome of a request without one. A connection without an answer is closed.
     fn took<A>(&mut self, answer: Option<Result<A, Status>>) -> Asked<A> {
         let outcome = match answer {
             Some(Ok(answer)) => return Ok(answer),
@@ -115,7 +115,7 @@ impl EtcdApi {
         })
     }
 
-    /// Writes a value; with this session, if it is not 0.
+    /// Writes a value; attached to this session, if it is not 0.
     pub(super) async fn put(&mut self, key: &str, value: u64, lease: i64) -> Outcome<Wrote> {
         let value = bytes(value);
         let question = api::PutRequest { key: key.into(), value, lease, prev_kv: true, ..Default::default() };
@@ -136,7 +136,7 @@ impl EtcdApi {
         })
     }
 
-    /// Writes a value if the key was last written at this revision, and else reads its entry.
+    /// Writes a value if the key was last written at this revision, and otherwise reads its entry.
     pub(super) async fn swap(&mut self, key: &str, expected: i64, value: u64) -> Outcome<Swapped> {
         let compare = api::Compare {
             result: api::CompareResult::Equal.into(),
@@ -164,14 +164,14 @@ impl EtcdApi {
         })
     }
 
-    /// Begins a session of this number; returns the seconds that it lives.
+    /// Begins a session of this number; returns its time to live in seconds.
     pub(super) async fn begin(&mut self, session: i64, seconds: i64) -> Outcome<i64> {
         let question = api::LeaseGrantRequest { ttl: seconds, id: session };
         let answer: Asked<api::LeaseGrantResponse> = self.ask(method::LEASE_GRANT, question).await;
         understood(answer, |answer| Ok(answer.ttl))
     }
 
-    /// Returns the seconds that a session has left to live; -1 if it is over.
+    /// Returns the remaining seconds of a session; -1 if it has ended.
     pub(super) async fn look(&mut self, session: i64) -> Outcome<i64> {
         let question = api::LeaseTimeToLiveRequest { id: session, keys: false };
         let answer: Asked<api::LeaseTimeToLiveResponse> =
@@ -186,7 +186,7 @@ impl EtcdApi {
         understood(answer, |_| Ok(true))
     }
 
-    /// Keeps a session alive, over a stream of one request; returns the seconds that it lives, and 0 if it is over.
+    /// Keeps a session alive, over a stream with one request; returns its time to live in seconds, 0 if it has ended.
     pub(super) async fn keep_alive(&mut self, session: i64) -> Outcome<i64> {
         let channel = match self.channel().await {
             Ok(channel) => channel,
@@ -207,7 +207,7 @@ impl EtcdApi {
 }
 
 impl Outcome<()> {
-    /// The same outcome of a request with another kind of answer.
+    /// Converts the outcome to that of another kind of answer.
     fn into_other<T>(self) -> Outcome<T> {
         match self {
             Self::Failed(why) => Outcome::Failed(why),
@@ -218,8 +218,8 @@ impl Outcome<()> {
     }
 }
 
-/// The outcome of a request that ended with this error: etcd's clients know the codes of definite failures, and everything else is in
-/// doubt.
+/// The outcome of a request that ended with this error: the codes that etcd's clients take as definite failures are
+/// failures; every other error leaves the outcome in doubt.
 fn of_status(status: &Status) -> Outcome<()> {
     let why = format!("{:?}: {}", status.code(), status.message());
     let failed = match status.code() {
@@ -240,7 +240,7 @@ fn understood<A, T>(answer: Asked<A>, read: impl FnOnce(A) -> Result<T, String>)
     }
 }
 
-/// The same of a request that changes nothing: any outcome without an answer is a failure.
+/// The same for a read: without an answer it has failed.
 fn understood_read<A, T>(answer: Asked<A>, read: impl FnOnce(A) -> Result<T, String>) -> Outcome<T> {
     match understood(answer, read) {
         Outcome::InDoubt(why) => Outcome::Failed(why),
@@ -254,7 +254,7 @@ fn range(key: &str) -> api::RangeRequest {
 
 fn range_of_all(prefix: &str) -> api::RangeRequest {
     let mut range_end: Vec<u8> = prefix.into();
-    // No prefix of ours ends with the highest byte.
+    // No prefix ends with the highest byte.
     if let Some(last) = range_end.last_mut() {
         *last = last.saturating_add(1);
     }
@@ -265,7 +265,7 @@ fn revision(header: Option<&api::ResponseHeader>) -> Result<i64, String> {
     header.map(|header| header.revision).ok_or_else(|| "an answer without a header".to_owned())
 }
 
-/// The number, and a filler.
+/// The number followed by filler.
 fn bytes(value: u64) -> Vec<u8> {
     let number = value.to_string();
     let filler = FILLER.repeat(VALUE_LENGTH.saturating_sub(number.len()));

@@ -1,14 +1,14 @@
-//! The requests of clients and their outcomes, a JSON object a line.
+//! The requests of clients and their outcomes, one JSON object per line.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The prefix of each client's file name; the name of the node beside which it runs follows.
+/// The prefix of each client's file name, followed by the name of the node beside it.
 pub(crate) const CALLS: &str = "calls-";
-/// The prefix of the keys that clients write for their values.
+/// The prefix of the keys with clients' values.
 pub(crate) const KEYS: &str = "k/";
-/// The prefix of the keys that are attached to a session.
+/// The prefix of the keys attached to sessions.
 pub(crate) const SESSIONS: &str = "s/";
 
 /// A request with its outcome.
@@ -18,9 +18,9 @@ pub(crate) struct Call {
     pub(crate) client: u64,
     /// The place of the node that it was sent to.
     pub(crate) endpoint: usize,
-    /// Right before it was sent, on the machine's boot clock.
+    /// Immediately before it was sent, on the machine's boot clock.
     pub(crate) asked_ns: u64,
-    /// Right after it was answered, or given up.
+    /// Immediately after it was answered or given up.
     pub(crate) answered_ns: u64,
     /// The request and its outcome.
     #[serde(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct Call {
 pub(crate) enum ClientRequest {
     /// To read a key.
     Read {
-        /// Which.
+        /// The key.
         key: String,
         /// The outcome.
         outcome: Outcome<KeyRead>,
@@ -42,14 +42,14 @@ pub(crate) enum ClientRequest {
     Put {
         /// Under this key.
         key: String,
-        /// Which.
+        /// The value.
         value: u64,
         /// The outcome.
         outcome: Outcome<Wrote>,
     },
     /// To delete a key.
     Delete {
-        /// Which.
+        /// The key.
         key: String,
         /// The outcome.
         outcome: Outcome<Wrote>,
@@ -58,9 +58,9 @@ pub(crate) enum ClientRequest {
     Swap {
         /// Under this key.
         key: String,
-        /// The revision; 0 if the key is not to be there.
+        /// The expected revision; 0 if the key must be absent.
         expected: i64,
-        /// Which.
+        /// The value.
         value: u64,
         /// The outcome.
         outcome: Outcome<Swapped>,
@@ -72,45 +72,45 @@ pub(crate) enum ClientRequest {
     },
     /// To begin a session of this number.
     Begin {
-        /// Which.
+        /// The session.
         session: i64,
-        /// The seconds that it lives unless it is kept alive.
+        /// Its time to live, in seconds.
         outcome: Outcome<i64>,
     },
-    /// To write the key that goes with a session, and has its number as value.
+    /// To write the key of a session, with the session's number as the value.
     Attach {
-        /// Which.
+        /// The session.
         session: i64,
         /// The outcome.
         outcome: Outcome<Wrote>,
     },
     /// To keep a session alive.
     KeepAlive {
-        /// Which.
+        /// The session.
         session: i64,
-        /// The seconds that it lives from then on; 0 if it is over.
+        /// Its new time to live, in seconds; 0 if it has ended.
         outcome: Outcome<i64>,
     },
-    /// To read the time that a session has left.
+    /// To read the remaining time of a session.
     Look {
-        /// Which.
+        /// The session.
         session: i64,
-        /// The seconds left; -1 if it is over.
+        /// The remaining seconds; -1 if it has ended.
         outcome: Outcome<i64>,
     },
     /// To end a session.
     End {
-        /// Which.
+        /// The session.
         session: i64,
-        /// Whether it was there.
+        /// True if it existed.
         outcome: Outcome<bool>,
     },
-    /// No request: from now on the client does not keep this session alive.
+    /// No request: the client stops keeping this session alive.
     LetGo {
-        /// Which.
+        /// The session.
         session: i64,
     },
-    /// To read all keys that go with sessions.
+    /// To read the keys of all sessions.
     Sessions {
         /// The outcome.
         outcome: Outcome<Listed>,
@@ -123,9 +123,9 @@ pub(crate) enum ClientRequest {
 pub(crate) enum Outcome<T> {
     /// It was answered.
     Answered(T),
-    /// It surely has no effect; why.
+    /// It certainly has no effect, with the reason.
     Failed(String),
-    /// Its effect is unknown; why.
+    /// Its effect is unknown, with the reason.
     InDoubt(String),
     /// It was answered with data that no client can have written.
     Garbled(String),
@@ -143,7 +143,7 @@ pub(crate) struct Entry {
 /// The answer to the read of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyRead {
-    /// The revision of the whole map at which it was so.
+    /// The revision of the whole map at the read.
     pub(crate) revision: i64,
     /// The entry, if there is one.
     pub(crate) entry: Option<Entry>,
@@ -163,13 +163,13 @@ pub(crate) struct Wrote {
 pub(crate) struct Swapped {
     /// The revision of the whole map after it.
     pub(crate) revision: i64,
-    /// Whether the condition held, so that it was written.
+    /// True if the condition held, so that the value was written.
     pub(crate) held: bool,
     /// If it did not hold: the entry, if there is one.
     pub(crate) found: Option<Entry>,
 }
 
-/// Some keys, as they were at one revision.
+/// Several keys at one revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listed {
     /// The revision of the whole map.
@@ -188,7 +188,7 @@ impl<T> Outcome<T> {
     }
 }
 
-/// The key that goes with a session.
+/// The key of a session.
 pub(crate) fn key_of(session: i64) -> String {
     format!("{SESSIONS}{session}")
 }

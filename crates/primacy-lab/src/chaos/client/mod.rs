@@ -1,8 +1,8 @@
-//! A client of the nodes: a process of its own beside each node, that sends every kind of request of an etcd client to the API of all
-//! nodes, and writes down each request with its outcome. SIGTERM tells it to finish, when all is well again.
+//! A client of the nodes: a separate process beside each node that sends every kind of etcd request to the APIs of
+//! all nodes, and records each request with its outcome. SIGTERM tells it to finish, once all faults are over.
 //!
-//! Its callers read, write, swap and delete the keys of the minute, a third of the time at their own node. Its sessions are kept alive for
-//! a while, and then let go or ended.
+//! Its callers read, write, swap and delete the current keys, with a third of the requests at their own node. Its
+//! sessions are kept alive for a while, and then abandoned or ended.
 
 mod etcd_api;
 pub(crate) mod journal;
@@ -48,30 +48,30 @@ pub(crate) struct Client {
     etcd_api: Vec<String>,
 }
 
-/// The number of requests of a client that are under way at a time, beside those about its session.
+/// The number of concurrent requests of a client, in addition to those about its session.
 const CALLERS: u64 = 4;
-/// The longest pause of a caller before its next request: so that a client sends some twenty requests a second.
+/// The longest pause of a caller between two requests; a client sends about twenty requests per second.
 const PAUSE_MAX_MS: u64 = 250;
-/// The number of keys that are in use at a time.
+/// The number of keys in use at a time.
 const KEYS_AT_A_TIME: u64 = 8;
-/// The time for which these are written, until others take their place: a history is judged for each key by itself.
+/// The time for which a set of keys is used until the next set: each key's history is judged separately.
 const KEYS_FOR: u64 = 60_000_000_000;
-/// The time that a session lives unless it is kept alive.
+/// The time to live of a session.
 pub(crate) const TIME_TO_LIVE_SECONDS: i64 = 10;
-/// The interval at which it is kept alive.
+/// The interval between two keep-alives.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// The time for which it is kept alive, before it is let go or ended.
+/// The time for which a session is kept alive, before it is abandoned or ended.
 const KEPT_MIN_MS: u64 = 5_000;
 const KEPT_MAX_MS: u64 = 40_000;
-/// The interval between two checks whether a session that was let go is over.
+/// The interval between two checks whether an abandoned session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The interval between two readings of all sessions.
+/// The interval between two reads of all sessions.
 const LIST_EVERY: Duration = Duration::from_secs(2);
-/// The longest wait for the end of a session that was let go. Beyond, the judge has seen enough.
+/// The longest wait for the end of an abandoned session; the judge needs no more.
 const OVER_MAX: Duration = Duration::from_secs(60);
-/// The time for which the last reading of all keys is tried.
+/// The time for which the final read of all keys is retried.
 const READ_ALL_MAX: Duration = Duration::from_secs(30);
-/// The number of bits by which a client's number is shifted above that of its values and sessions.
+/// The bit position of the client's number in its values and sessions.
 const CLIENT_SHIFT: u32 = 40;
 
 /// The state that the tasks of a client share.
@@ -83,7 +83,7 @@ struct Shared {
     path: PathBuf,
     /// The last value that it wrote, and the last session.
     values: RefCell<u64>,
-    /// Whether it is to finish.
+    /// True once it must finish.
     finish: watch::Receiver<bool>,
 }
 
@@ -95,7 +95,7 @@ struct Asker {
 }
 
 impl Client {
-    /// Runs until it is ordered to finish, and has.
+    /// Runs until it has finished on command.
     ///
     /// # Errors
     /// [`RunError`] if it cannot go on.
@@ -135,7 +135,7 @@ impl Client {
         tasks.spawn_local(asker(CALLERS + 1).list_sessions());
         tokio::select! {
             _ = told.recv() => {}
-            // No task ends before it is ordered to, unless it fails.
+            // A task ends before the command to finish only if it fails.
             Some(ended) = tasks.join_next() => of_task(ended)?,
         }
         finish.send_replace(true);
@@ -146,7 +146,7 @@ impl Client {
     }
 }
 
-/// A panic of a task is one of the whole.
+/// Propagates the failure or panic of a task.
 fn of_task(ended: Result<Result<(), RunError>, tokio::task::JoinError>) -> Result<(), RunError> {
     ended.unwrap_or_else(|error| Err(RunError::NotWhole(format!("a client has failed: {error}"))))
 }
@@ -156,14 +156,14 @@ impl Shared {
         *self.finish.borrow()
     }
 
-    /// Waits so long, or until it is to finish.
+    /// Waits for this time, or until it must finish.
     async fn pause(&self, time: Duration) {
         let mut finish = self.finish.clone();
         // The sender lives as long as the client.
         let _ = tokio::time::timeout(time, finish.wait_for(|finish| *finish)).await;
     }
 
-    /// A number that no client has used yet.
+    /// Returns a number that no client has used yet.
     fn next_value(&self) -> u64 {
         let mut values = self.values.borrow_mut();
         *values += 1;
@@ -190,9 +190,9 @@ impl Asker {
         usize::try_from(self.rng.up_to(self.endpoints.len() as u64 - 1)).unwrap_or(0)
     }
 
-    /// Reads, writes, swaps and deletes, until it is to finish.
+    /// Reads, writes, swaps and deletes, until it must finish.
     async fn call(mut self) -> Result<(), RunError> {
-        // The revision of each key when it was asked last, as far as it is known: the condition of a swap.
+        // The revision of each key at its last request, as far as known: the condition of a swap.
         let mut known: HashMap<String, i64> = HashMap::new();
         let mut minute = 0;
         while !self.shared.is_finishing() {
@@ -257,7 +257,7 @@ impl Asker {
         Ok(())
     }
 
-    /// Keeps a session alive, then lets it go or ends it, and waits until it is over.
+    /// Keeps a session alive, then abandons or ends it, and waits until it has ended.
     async fn hold(&mut self, session: i64) -> Result<(), RunError> {
         let until = now_ns() + 1_000_000 * (KEPT_MIN_MS + self.rng.up_to(KEPT_MAX_MS - KEPT_MIN_MS));
         let mut is_attached = false;
@@ -292,7 +292,7 @@ impl Asker {
         self.list().await
     }
 
-    /// Whether a session is surely over.
+    /// Returns true if a session has certainly ended.
     async fn look(&mut self, session: i64) -> Result<bool, RunError> {
         let (place, asked_ns) = (self.draw_endpoint(), now_ns());
         let outcome = self.endpoints[place].look(session).await;
@@ -301,7 +301,7 @@ impl Asker {
         Ok(is_over)
     }
 
-    /// Reads which sessions there are.
+    /// Reads the keys of all sessions.
     async fn list(&mut self) -> Result<(), RunError> {
         let (place, asked_ns) = (self.draw_endpoint(), now_ns());
         let outcome = self.endpoints[place].list(SESSIONS).await;
@@ -316,7 +316,7 @@ impl Asker {
         Ok(())
     }
 
-    /// Reads all that was ever written, once it can be read; and the sessions, which should be over.
+    /// Reads everything that was ever written, once it can be read; and the sessions, which should have ended.
     async fn read_all(mut self) -> Result<(), RunError> {
         let given_up = now_ns() + nanos(READ_ALL_MAX);
         loop {
@@ -332,7 +332,7 @@ impl Asker {
     }
 }
 
-/// The revision at which a key was written; 0 if it is not there.
+/// The revision at which a key was written; 0 if it is absent.
 fn of(entry: Option<Entry>) -> i64 {
     entry.map_or(0, |entry| entry.revision)
 }
@@ -347,7 +347,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The file of the calls of a client.
+/// The path of a client's record of requests.
 pub(crate) fn path_of(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{CALLS}{name}.jsonl"))
 }

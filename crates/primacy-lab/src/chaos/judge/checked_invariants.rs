@@ -1,5 +1,5 @@
-//! The invariants that a run is judged by: those by which the simulator judges the election of the arm, as far as the files of a run can
-//! show them.
+//! The invariants by which a run is judged: those of the simulator for the arm's election, as far as the files of a
+//! run are evidence for them.
 
 use primacy_sim::algorithm::Algorithm;
 use primacy_sim::algorithm::lease::Lease;
@@ -10,7 +10,7 @@ use primacy_sim::invariants::Invariant;
 
 use crate::chaos::arm::{Arm, Held, PeerElection};
 
-/// The invariants that no file of a run shows, and why.
+/// The invariants for which the files of a run are no evidence, with the reasons.
 const NOT_SHOWN: &[(&str, &str)] = &[
     ("I4", "no node writes down whom it votes for; judged in worlds and spaces"),
     ("I5", "it asks for a calm, and the faults of a run come without an end; judged in worlds"),
@@ -21,7 +21,7 @@ const NOT_SHOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// The invariants of an election, sorted by what can be done with them.
+/// The invariants of an election, divided into those that can be judged and the others.
 #[derive(Debug)]
 pub(crate) struct CheckedInvariants {
     /// The invariants that can be judged.
@@ -31,12 +31,13 @@ pub(crate) struct CheckedInvariants {
 }
 
 impl CheckedInvariants {
-    /// True if it promises that there is one leader at a time, and so that the lock of each is free for the next.
+    /// True if the election guarantees one leader at a time, so that the next leader must find the lock free.
     pub(crate) fn one_at_a_time(&self) -> bool {
         self.judged.iter().any(|invariant| invariant.name() == "I3")
     }
 
-    /// The promises of an arm's election. An invariant that is not known here is judged.
+    /// Returns the invariants of an arm's election. An invariant without an entry in the table of exceptions is
+    /// judged.
     pub(crate) fn by(arm: &Arm) -> Self {
         let mut promised = Self { judged: Vec::new(), not_judged: Vec::new() };
         for invariant in all(arm) {
@@ -53,7 +54,7 @@ impl CheckedInvariants {
 
 fn all(arm: &Arm) -> Vec<Box<dyn Invariant>> {
     match arm.held {
-        // With the defaults they promise what the arms are started with: that beliefs never overlap.
+        // The default settings give the guarantee that the arms are started with: leadership intervals never overlap.
         Held::AmongPeers(PeerElection::Quorum | PeerElection::Metadata | PeerElection::ByQuorum(_)) => {
             Quorum::invariants(&Default::default())
         }

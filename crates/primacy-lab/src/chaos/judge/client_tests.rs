@@ -1,4 +1,4 @@
-//! Clients' histories, made by hand: a good story, and for each rule bad ones that it must see.
+//! Clients' histories, written by hand: a correct one, and for each rule incorrect ones that the judge must detect.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::chaos::client::journal::{
 use crate::chaos::event_log::{RunEvent, TimedEvent};
 
 const MS: u64 = 1_000_000;
-/// The time when all is well for the last time, in milliseconds, and the end of the run.
+/// The last time at which all was well, and the end of the run, in milliseconds.
 const WELL: u64 = 40_000;
 const END: u64 = 100_000;
 
-/// Nothing is broken.
+/// No broken rule.
 const NOTHING: [&str; 0] = [];
 const NOT_ORDERED: &str = "a history is not ordered";
 const DOWN: &str = "a revision that goes down";
 const EARLY: &str = "a session is over early";
 const LATE: &str = "a session outlives its time";
 
-/// The session of all these stories, and its value.
+/// The session of all these histories, and its value.
 const SESSION: i64 = 7;
 
-/// Calls, one by one; all times in milliseconds.
+/// A history of calls; all times in milliseconds.
 #[derive(Clone)]
 struct Talk {
     calls: Vec<Call>,
@@ -94,7 +94,7 @@ fn end(outcome: Outcome<bool>) -> ClientRequest {
     ClientRequest::End { session: SESSION, outcome }
 }
 
-/// The answer to a reading of all sessions, at this revision: this one, or none.
+/// The answer to a read of all sessions at this revision: with the session, or without it.
 fn sessions(revision: i64, is_there: bool) -> ClientRequest {
     let found = is_there.then(|| (key_of(SESSION), Entry { value: 7, revision: 2 }));
     ClientRequest::Sessions {
@@ -109,7 +109,7 @@ impl Talk {
         Self { calls: Vec::new(), elected: vec![1_000, 5_000], faked: false }
     }
 
-    /// A story of these calls, each answered a millisecond after it was asked.
+    /// A history of these calls, each answered a millisecond after it was sent.
     fn of(acts: impl IntoIterator<Item = (u64, ClientRequest)>) -> Self {
         Self::new().and(acts)
     }
@@ -123,14 +123,14 @@ impl Talk {
         self
     }
 
-    /// The session begins at 2 s, with a key, and is kept alive for the last time at 7 s, for ten.
+    /// The session begins at 2 s, with a key, and its last keep-alive, for ten seconds, is at 7 s.
     fn of_session() -> Self {
         let begin = ClientRequest::Begin { session: SESSION, outcome: Outcome::Answered(10) };
         let acts = [(2_000, begin), (2_010, attach(wrote(2, None))), (7_000, kept(Outcome::Answered(10)))];
         Self::of(acts)
     }
 
-    /// A story of two writes that were acknowledged.
+    /// A history of two acknowledged writes.
     fn of_writes() -> Self {
         Self::of([(1, put(1, wrote(2, None))), (10, put(2, wrote(3, entry(1, 2))))])
     }
@@ -153,7 +153,7 @@ impl Talk {
         verdict(&record)
     }
 
-    /// The rules that were broken, each once.
+    /// Returns the broken rules, each once.
     fn broken(&self) -> Vec<String> {
         let mut rules: Vec<String> = self.verdict().findings.into_iter().map(|it| it.rule).collect();
         rules.sort();
@@ -161,13 +161,13 @@ impl Talk {
         rules
     }
 
-    /// The same, with these further calls.
+    /// Returns the broken rules after these further calls.
     fn broken_with(&self, acts: impl IntoIterator<Item = (u64, ClientRequest)>) -> Vec<String> {
         self.and(acts).broken()
     }
 }
 
-/// A story with calls of all kinds, and nothing wrong.
+/// A correct history with calls of all kinds.
 fn good() -> Talk {
     Talk::of_session().and([
         (3_000, put(1, wrote(3, None))),
@@ -232,7 +232,7 @@ fn answers_that_no_order_explains_are_seen() {
     assert_eq!(then(swap_in_vain(3, 3, entry(2, 3))), [NOT_ORDERED], "it held");
     let twice = [(20, swap(3, 3, 4)), (30, swap(3, 4, 5))];
     assert_eq!(writes.broken_with(twice), [NOT_ORDERED], "it held twice");
-    // Under way at once, either may be first.
+    // The two calls are concurrent, so either may be first.
     let slow = writes.clone().lasting(15, 30, put(3, wrote(4, entry(2, 3))));
     let slow = slow.and([(20, read(3, entry(2, 3))), (25, read(4, entry(3, 4)))]);
     assert_eq!(slow.broken(), NOTHING);
@@ -306,7 +306,7 @@ fn a_session_that_is_over_before_its_time_is_seen_however_it_is_told() {
     assert_eq!(then(3_000, look(-1)), [EARLY], "what is told of it later says that it was not");
     assert_eq!(then(1_990, look(-1)), NOTHING, "it had not begun");
     assert_eq!(then(2_005, sessions(1, false)), NOTHING, "it had no key");
-    // A client that finds it alive learns for how long.
+    // A client that finds the session alive learns its remaining time.
     assert_eq!(begun.broken_with([(8_000, look(10)), (17_500, look(-1))]), [EARLY]);
 }
 
@@ -333,7 +333,7 @@ fn a_session_that_nobody_keeps_alive_is_over_in_time_once_all_is_well() {
         let talk = Talk { elected: elected.to_vec(), ..Talk::of_session() };
         talk.broken_with([(8_000, LET_GO), (at, sessions(3, true))])
     };
-    // Well at 40 s, ten to live, five more for a busy machine.
+    // All was well at 40 s; the session has ten seconds to live, and a busy machine gets five more.
     assert_eq!(of(&[1_000], 30_000), NOTHING);
     assert_eq!(of(&[1_000], 55_000), NOTHING);
     assert_eq!(of(&[1_000], 55_001), [LATE]);

@@ -1,4 +1,4 @@
-//! The judgement of the clients' histories of an arm, if its nodes serve any.
+//! Judgement of the clients' histories of an arm, if its nodes serve clients.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::record::Record;
 use super::{Finding, keys, sessions};
 use crate::chaos::client::journal::{Call, ClientRequest, Outcome};
 
-/// The counts of it.
+/// The counts of the clients' requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     /// All requests.
@@ -17,25 +17,25 @@ pub(crate) struct Tally {
     pub(crate) writes: usize,
     /// Reads that were answered.
     pub(crate) reads: usize,
-    /// Readings of all keys that were answered, when all was well at the end.
+    /// Reads of all keys that were answered after the end of all faults.
     pub(crate) last_readings: usize,
-    /// Requests that change something, with unknown effect.
+    /// Requests to change something whose effect is unknown.
     pub(crate) in_doubt: usize,
-    /// Places of which a node answered a request.
+    /// Places with a node that answered a request.
     pub(crate) endpoints: usize,
     /// Keys, each with a history of its own.
     pub(crate) keys: usize,
-    /// Of these, keys of whose history it is not known whether it is ordered.
+    /// Keys of which it is undecided whether their history is linearizable.
     pub(crate) undecided: usize,
-    /// The number of steps that it took to decide the others.
+    /// The number of steps that the decisions took.
     pub(crate) steps: u64,
     /// Sessions that were begun.
     pub(crate) sessions: usize,
-    /// Of these, sessions that were kept alive before and after a change of leader.
+    /// Sessions that were kept alive before and after a change of leader.
     pub(crate) sessions_over_changes: usize,
-    /// Of these, sessions that were let go, or ended.
+    /// Sessions that were abandoned or ended.
     pub(crate) sessions_let_go: usize,
-    /// Of the last, sessions that were found to be over.
+    /// Of these, sessions that were seen to have ended.
     pub(crate) sessions_seen_over: usize,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn judge(record: &Record) -> (Option<Tally>, Vec<Finding>) {
     (Some(tally), findings)
 }
 
-/// The kind of a call's outcome, whatever was asked.
+/// The kind of a call's outcome, independent of the request.
 enum End<'a> {
     Answered,
     Failed,
@@ -71,7 +71,7 @@ fn end_of<T>(outcome: &Outcome<T>) -> End<'_> {
     }
 }
 
-/// The kind of a call's outcome; `None` where nothing was asked.
+/// The kind of a call's outcome; `None` if no request was sent.
 fn end(call: &Call) -> Option<End<'_>> {
     match &call.act {
         ClientRequest::Read { outcome, .. } => Some(end_of(outcome)),

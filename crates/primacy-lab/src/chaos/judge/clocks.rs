@@ -3,30 +3,30 @@
 use crate::chaos::fake_clock::Reading;
 use primacy_testbed::run_error::RunError;
 
-/// The most that one reading may be off the line through the first and the last, beside its own uncertainty.
+/// The maximum distance of a reading from the line through the first and the last one, beyond its own uncertainty.
 const UNEVEN_MAX_NS: u64 = 2_000_000;
 
-/// A node's clock: the machine's, or a straight line beside it.
+/// A node's clock: the machine's, or one with a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeClock {
     /// The machine's own.
     True,
-    /// A line through two readings, which is right to within so many nanoseconds.
+    /// A line through two readings, accurate to `within_ns`.
     Line {
         /// The first reading.
         first: Reading,
         /// The last one.
         last: Reading,
-        /// The most that it may be off.
+        /// The maximum error.
         within_ns: u64,
     },
 }
 
 impl NodeClock {
-    /// The line through these readings.
+    /// Fits the line through these readings.
     ///
     /// # Errors
-    /// [`RunError::NotWhole`] if there are too few, or if they are on no line.
+    /// [`RunError::NotWhole`] if there are too few, or they are not on a line.
     pub(crate) fn through(readings: &[Reading]) -> Result<Self, RunError> {
         let (Some(&first), Some(&last)) = (readings.first(), readings.last()) else {
             return Err(RunError::NotWhole("the faked clock was never read".into()));
@@ -51,7 +51,7 @@ impl NodeClock {
         Ok(line)
     }
 
-    /// The machine's time when this clock showed `shown`.
+    /// The machine's time at which this clock showed `shown`.
     pub(crate) fn true_ns(&self, shown: u64) -> u64 {
         match *self {
             Self::True => shown,
@@ -65,7 +65,7 @@ impl NodeClock {
         }
     }
 
-    /// The most that a time may be off, in nanoseconds.
+    /// The maximum error of a converted time, in nanoseconds.
     pub(crate) const fn within_ns(&self) -> u64 {
         match *self {
             Self::True => 0,

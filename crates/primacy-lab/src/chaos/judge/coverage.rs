@@ -1,26 +1,27 @@
-//! The coverage that a run must have, so that it means something that nothing was broken in it.
+//! The coverage that a run needs for a meaningful verdict without violations.
 
 use std::collections::BTreeMap;
 
 use super::{ClientTally, FaultResult, Tally};
 use crate::chaos::fault::{KINDS, Kind};
 
-/// A run of this length draws every fault some ten times, and must have met everything.
+/// A run of this length draws every fault about ten times, and must have reached full coverage.
 const WHOLE_MILLIS: u64 = 30 * 60 * 1_000;
 
-/// A machine whose processors were stalled for more than this share of the run, in parts per million, exemptions so much that the rest proves
-/// little.
+/// The maximum share of the run for which processors may have been stalled, in parts per million. A higher share
+/// exempts so much that the rest proves little.
 const STALLED_PPM_MAX: u64 = 50_000;
 
-/// The number of writes a second that must be acknowledged to clients, and of reads that must be answered, over the whole run.
+/// The minimum number of acknowledged writes per second, and of answered reads, over the whole run.
 const ANSWERED_MIN: u64 = 5;
 const ANSWERED_ALONE_MIN: u64 = 1;
 
-/// Returns what a run of an arm should have met, and has not.
+/// Returns the missing coverage of a run.
 ///
-/// However short, its machine must have run it (see [`STALLED_PPM_MAX`]); its leader has changed, and of the kinds of faults that were
-/// drawn, at least half took effect. In half an hour or more, a stale write was tried, and every kind that the arm knows and this machine
-/// can make was drawn and took effect. A node alone answers only between its faults, and ends the work of its earlier incarnation before it
+/// For any length: the machine must not have stalled too much (see [`STALLED_PPM_MAX`]), the leader must have
+/// changed, and at least half of the drawn kinds of faults must have taken effect. For half an hour or more: a stale
+/// write was tried, and every kind that applies to the arm and that this machine can inject was drawn and took
+/// effect. A single node answers only between its faults, and ends the work of its earlier incarnation before it
 /// leads again.
 pub(crate) fn missing(
     millis: u64,
@@ -29,7 +30,7 @@ pub(crate) fn missing(
     faults: &BTreeMap<Kind, FaultResult>,
 ) -> Vec<String> {
     let mut missing = Vec::new();
-    // A node that is elected again has another token, and is the same leader.
+    // A re-elected node has a new token, but is the same leader.
     if tally.leaders < 2 {
         missing.push("the leader never changed".to_owned());
     }
@@ -44,7 +45,7 @@ pub(crate) fn missing(
     }
     let whole = millis >= WHOLE_MILLIS;
     let made = |(kind, row): (&Kind, &FaultResult)| matches!(row, FaultResult::Made { .. }).then_some(*kind);
-    // Where every lead is kept until its job has ended, nothing is written late.
+    // If every leader keeps its lead until its job has ended, there are no stale writes.
     let is_kept = nodes == 1 || faults.iter().filter_map(made).all(Kind::leaves_the_lead);
     if whole && tally.stale_tried == 0 && !is_kept {
         missing.push("no stale write was tried".to_owned());
@@ -78,8 +79,9 @@ pub(crate) fn missing(
     missing
 }
 
-/// The same of the clients: some writes and reads a second, however much was down; a reading of all at the end; sessions that lived while
-/// the leader changed, and sessions that were seen to end; and no key of which it is not known whether its history is ordered.
+/// Returns the missing coverage of the clients: some writes and reads per second in spite of the faults; a read of
+/// all keys at the end; sessions that outlived a change of leader, and sessions that were seen to end; and no key
+/// with an undecided history.
 fn missing_of_clients(millis: u64, nodes: usize, clients: &ClientTally) -> Vec<String> {
     let a_second =
         |count: usize| u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(1_000) / millis.max(1);

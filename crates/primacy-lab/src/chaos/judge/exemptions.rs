@@ -1,6 +1,7 @@
-//! The exemptions for lateness: a supervisor and its guardian that were killed or stopped together, and a machine that did not run a process
-//! that was due, or fetched nothing from its disk. These are limits that the documents state. An exemption has a size: something may be late
-//! by no longer than these held in the time in question, each nanosecond counted once; what it exempts is counted, and shown in the report.
+//! The exemptions for lateness: a supervisor and its guardian that were killed or stopped together, and a machine
+//! that did not run a ready process, or read nothing from its disk. The documents state these limits. An exemption is
+//! limited: the lateness must not exceed the time for which its reasons held in the relevant span, each nanosecond
+//! counted once. Exempted lateness is counted, and shown in the report.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,43 +13,43 @@ use crate::chaos::event_log::{RunEvent, Sent};
 use crate::chaos::fault::NodeProcess;
 use crate::chaos::stalls::{self, STALL_MIN, Stall};
 
-/// A span of time: from and until, in nanoseconds of the boot clock.
+/// A span of time: begin and end, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
 
-/// The longest time from the start of a node's next incarnation until it has ended what the earlier one has left. It waits up to a drain
-/// and a second for a guardian that still lives, and must be started before that.
+/// The longest time from the start of a node's next incarnation until it has ended the remains of the earlier one. It
+/// waits up to a drain and a second for a guardian that is still alive, after the start of its process.
 const TAKEOVER_MAX_NS: u64 = 2_000_000_000;
 
-/// The time that it takes to kill one of many processes, where there is no control group, on a machine that does much else: nodes that run
-/// again still have to do that. Nodes report when it is more than their margin.
+/// The time to kill one of many processes without a control group on a busy machine, which restarted nodes still
+/// need. Nodes report when it exceeds their margin.
 const KILL_NS: u64 = 1_000_000;
 
-/// The reason why something may be late. Of two that both hold, the first one here is named.
+/// The reason for an exemption, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exemption {
-    /// Supervisor and guardian were out of action together.
+    /// Supervisor and guardian were both out of action.
     Unguarded,
     /// The run itself had stopped the late process.
     Stopped,
-    /// A processor did not run a process that was due.
+    /// A processor did not run a ready process.
     Stalled,
-    /// The disk answered no request: a process that writes is blocked, and so is a supervisor that acts for its guardian, for a part of its
-    /// program may have to be read again. A guardian has in memory what it needs.
+    /// The disk answered no request: this blocks a process that writes, and a supervisor that acts for its guardian,
+    /// because a part of its program may have to be read again. A guardian has in memory all that it needs.
     DiskStalled,
 }
 
-/// The lateness that was excused by one reason.
+/// The lateness exempted for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Exempted {
     /// The number of times.
     pub(crate) count: usize,
-    /// The total lateness; of the acts of one leadership, only that of the last one.
+    /// The total lateness; of the acts of one leadership, only the last one counts.
     pub(crate) total_ns: u64,
     /// The greatest lateness.
     pub(crate) longest_ns: u64,
 }
 
-/// The times when each node could not watch over its job, and when the machine stalled.
+/// The times at which each node could not supervise its job, and at which the machine stalled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exemptions {
     unguarded: Vec<(String, Span)>,
@@ -68,7 +69,7 @@ impl Exempted {
 }
 
 impl Exemptions {
-    /// The exemptions in a record.
+    /// Collects the exemptions of a record.
     pub(crate) fn of(record: &Record) -> Self {
         let mut exemptions = Self::default();
         let kill = KILL_NS.saturating_mul(u64::from(record.arm.crowd));
@@ -96,10 +97,11 @@ impl Exemptions {
         exemptions
     }
 
-    /// Returns why a job of `node`, which had to be killed when `due`, may still act `at` a later time.
+    /// Returns the reason for which a job of `node` that had to be killed by `due` may still act at `at`.
     ///
-    /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been done. But for
-    /// one stall that is too short to be recorded: when the last of them is over, the process that kills still has to be scheduled.
+    /// The kill itself takes no time, so the reasons must have held for the whole time from `due` on, except for one
+    /// stall that is too short to be recorded: after the last recorded one, the killing process must still be
+    /// scheduled.
     pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Exemption> {
         let without_guardian = of(&self.without_guardian, node);
         let disk_stalls = self
@@ -114,7 +116,8 @@ impl Exemptions {
         enough(reasons, (due, at), at.saturating_sub(due).saturating_sub(nanos(STALL_MIN)))
     }
 
-    /// Returns why a job of `waiter` may wait for a lock that a job of `holder` has, `late_ns` longer than a drain, in `wait`.
+    /// Returns the reason for which a job of `waiter` may wait for a lock of a job of `holder`, `late_ns` longer than a drain,
+    /// during `wait`.
     pub(crate) fn of_wait(
         &self,
         holder: Option<&str>,
@@ -132,7 +135,7 @@ impl Exemptions {
         enough(reasons, wait, late_ns)
     }
 
-    /// The total time of these stalls, each nanosecond counted once.
+    /// The total time of the stalls of a resource, each nanosecond counted once.
     pub(crate) fn stalled_ns(&self, of: stalls::StalledResource) -> u64 {
         let spans = match of {
             stalls::StalledResource::Processor => &self.stalls,
@@ -147,7 +150,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The span in which both held.
+/// The intersection of two spans.
 fn both(one: Span, other: Span) -> Option<Span> {
     let both = (one.0.max(other.0), one.1.min(other.1));
     (both.0 <= both.1).then_some(both)
@@ -157,7 +160,7 @@ fn of(spans: &[(String, Span)], node: &str) -> Vec<Span> {
     spans.iter().filter(|(name, _)| name == node).map(|(_, span)| *span).collect()
 }
 
-/// The first reason that is long enough, together with those before it.
+/// Returns the first reason that covers the lateness, together with those before it.
 fn enough<const COUNT: usize>(
     reasons: [(Exemption, Vec<Span>); COUNT],
     within: Span,
@@ -171,7 +174,7 @@ fn enough<const COUNT: usize>(
     })
 }
 
-/// The time for which any of these spans held within another, in nanoseconds.
+/// The time within `within` that these spans cover together, in nanoseconds.
 pub(crate) fn length(spans: &[Span], within: Span) -> u64 {
     let clipped = spans.iter().map(|span| (span.0.max(within.0), span.1.min(within.1)));
     let mut clipped: Vec<Span> = clipped.filter(|span| span.0 < span.1).collect();
@@ -184,7 +187,7 @@ pub(crate) fn length(spans: &[Span], within: Span) -> u64 {
     sum
 }
 
-/// The spans in which a part of a node was stopped, or was dead and not replaced yet.
+/// The spans in which a process of a node was stopped, or dead and not yet replaced.
 fn disabled(record: &Record, node: &str, wanted: NodeProcess) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut since: Option<(u64, Sent)> = None;
@@ -194,7 +197,7 @@ fn disabled(record: &Record, node: &str, wanted: NodeProcess) -> Vec<Span> {
             RunEvent::Signal { node: of, part, signal, .. } if of == node && *part == wanted => {
                 signals.push((event.boot_ns, Some(*signal)));
             }
-            // There is nothing left of it to watch over.
+            // A node that was replaced has no job to supervise.
             RunEvent::Left { node: of } if of == node => signals.push((event.boot_ns, None)),
             RunEvent::Signal { .. }
             | RunEvent::Left { .. }
@@ -218,7 +221,7 @@ fn disabled(record: &Record, node: &str, wanted: NodeProcess) -> Vec<Span> {
         NodeProcess::Guardian => {
             signals.extend(lives.flat_map(|life| &life.reports).filter_map(|report| match report.said {
                 Said::Guardian => Some((report.at, None)),
-                // Its supervisor has killed it, since it did not answer.
+                // Its supervisor has killed it, because it did not answer.
                 Said::GuardianLost => Some((report.at, Some(Sent::Kill))),
                 Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => None,
                 Said::Deposed(_) | Said::Violation(_) | Said::NoRoom => None,
@@ -242,7 +245,7 @@ fn disabled(record: &Record, node: &str, wanted: NodeProcess) -> Vec<Span> {
     spans
 }
 
-/// The times for which these signals have stopped a process.
+/// The spans for which these signals stopped a process.
 fn stops(signals: &[(u64, Option<Sent>)]) -> Vec<Span> {
     let (mut stops, mut since) = (Vec::new(), None);
     for (at, signal) in signals {
@@ -255,8 +258,8 @@ fn stops(signals: &[(u64, Option<Sent>)]) -> Vec<Span> {
     stops
 }
 
-/// The time when an incarnation had ended what the one before it had left: it prints nothing before, and an incarnation that is stopped
-/// meanwhile takes longer. None if it did not come to that.
+/// Returns the time at which an incarnation had ended the remains of the previous one: it prints nothing before that,
+/// and takes longer if it is stopped meanwhile. `None` if it never did.
 fn takeover(life: &IncarnationRecord, stops: &[Span]) -> Option<u64> {
     let first = life.words.first().copied().unwrap_or(u64::MAX);
     let stopped = length(stops, (life.begun, first));

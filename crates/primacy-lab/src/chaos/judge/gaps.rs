@@ -1,4 +1,4 @@
-//! The times without work, by fault: the longest time without an accepted write from a fault to the next step.
+//! The gaps without work by kind of fault: the longest time without an accepted write from a fault to the next step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use super::record::{Record, Said};
 use crate::chaos::event_log::RunEvent;
 use crate::chaos::fault::Kind;
 
-/// The results of the faults of one kind.
+/// The results of all faults of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Made {
-    /// The number of times that it was to be made.
+    /// The number of planned faults.
     pub(crate) planned: usize,
-    /// Of each time that it took effect, the longest time without a leader at work, in nanoseconds.
+    /// For each fault that took effect, the longest time without a working leader, in nanoseconds.
     pub(crate) gaps: Vec<u64>,
 }
 
@@ -40,8 +40,7 @@ pub(crate) fn by_kind(record: &Record) -> BTreeMap<Kind, Made> {
     made
 }
 
-/// The faults that took effect, by the events of the run; and full disks, by the nodes' reports that one had no room
-/// meanwhile.
+/// The faults that took effect, by the events of the run; and full disks, by the nodes' reports of a failed write.
 fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
     let reports = record.lives.iter().flat_map(|life| &life.reports);
     let no_room: Vec<u64> =
@@ -73,12 +72,12 @@ fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
     took
 }
 
-/// The time of the last accepted write before the end, at which all are terminated.
+/// The time of the last accepted write before the end, at which all nodes are terminated.
 fn last_well(record: &Record) -> u64 {
     record.ledger.last().map_or(0, |line| line.boot_ns)
 }
 
-/// The longest time without an accepted write, of the gaps that reach into this span.
+/// The longest time without an accepted write, among the gaps that overlap this span.
 fn longest_silence(record: &Record, from: u64, until: u64) -> u64 {
     let first = record.ledger.partition_point(|line| line.boot_ns < from).saturating_sub(1);
     let mut longest = 0;
@@ -93,7 +92,7 @@ fn longest_silence(record: &Record, from: u64, until: u64) -> u64 {
     longest.max(until.saturating_sub(before))
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 of none.
 pub(crate) fn median(values: &[u64]) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

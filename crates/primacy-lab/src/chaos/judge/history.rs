@@ -1,4 +1,5 @@
-//! A record in the form of the simulator's invariants: the same observations, in true time, and the same beliefs.
+//! Conversion of a record for the simulator's invariants: into the same observations and leadership intervals, in
+//! true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +16,17 @@ use super::record::{IncarnationRecord, Record, Said};
 enum Happening {
     /// All work of this incarnation has ended.
     WorkEnded(Identity),
-    /// This incarnation has ended, and all its work.
+    /// This incarnation and all its work have ended.
     Gone(Identity),
     /// A machine reported an event to its application.
     Told(Identity, Event),
-    /// A leadership was let go of in order.
+    /// A leadership was released in order.
     Released(Identity, FencingToken),
-    /// The ledger took a write.
+    /// The ledger accepted a write.
     Accepted(FencingToken),
 }
 
-/// The times at which the jobs of each leadership acted, whether it was accepted or not.
+/// The times of all writes and reports of each leadership's jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acts {
     /// By token: the node, the first act and the last one.
@@ -33,7 +34,7 @@ pub(crate) struct Acts {
 }
 
 impl Acts {
-    /// Of all jobs of a record.
+    /// Collects the acts of all jobs of a record.
     pub(crate) fn of(record: &Record) -> Self {
         let mut acts = Self::default();
         let lines = record.ledger.iter().map(|line| (&line.writer, line.boot_ns));
@@ -72,7 +73,7 @@ pub(crate) fn judge(record: &Record, invariants: Vec<Box<dyn Invariant>>) -> Vec
     findings.extend(more);
     let mut latest = 0;
     for line in &record.ledger {
-        // The order of the ledger is the order in which it took them.
+        // The order of the lines is the order in which the ledger accepted the writes.
         latest = latest.max(line.boot_ns);
         happenings.push((latest, Happening::Accepted(FencingToken(line.writer.token))));
     }
@@ -88,7 +89,7 @@ impl Happening {
             Self::WorkEnded(_) => 0,
             Self::Told(..) => 1,
             Self::Released(..) => 2,
-            // After its last report.
+            // After the last report of the incarnation.
             Self::Gone(_) => 3,
             Self::Accepted(_) => 4,
         }
@@ -99,8 +100,8 @@ fn of_life(life: &IncarnationRecord, acts: &Acts) -> Vec<(u64, Happening)> {
     let who = life.who;
     let mut happenings = Vec::new();
     let mut token = None;
-    // A killed incarnation may have got more events than it could print; it is over when it was killed, or when its last work was done,
-    // whichever came later.
+    // A killed incarnation may have handled more events than it printed. It has ended when it was killed or when its
+    // last work ended, whichever is later.
     let over = life.killed.or(life.ended.map(|(at, _)| at));
     let mut gone = over.unwrap_or(life.begun);
     for report in &life.reports {
@@ -110,7 +111,7 @@ fn of_life(life: &IncarnationRecord, acts: &Acts) -> Vec<(u64, Happening)> {
                 token = Some(given);
                 gone = gone.max(acts.last(given));
                 let valid_until = Instant::from_nanos(until);
-                // Where the clock is not known exactly, it begins a little later.
+                // If the clock is not known exactly, the leadership begins a little later.
                 let at = report.at + report.within_ns;
                 let event = Event::Elected { term, mandate: Mandate::Fenced(given), valid_until };
                 happenings.push((at, Happening::Told(who, event)));
@@ -128,7 +129,7 @@ fn of_life(life: &IncarnationRecord, acts: &Acts) -> Vec<(u64, Happening)> {
                 Event::Deposed(reason)
             }
             Said::Drained { token: of } => {
-                // The job's own acts must bear out the report.
+                // The job's own acts may be later than the report.
                 happenings.push((report.at.max(acts.last(of)), Happening::WorkEnded(who)));
                 continue;
             }
@@ -146,8 +147,8 @@ fn of_life(life: &IncarnationRecord, acts: &Acts) -> Vec<(u64, Happening)> {
     happenings
 }
 
-/// Leaderships that wrote and were never reported: their supervisor was killed before it could, and had reported nothing else since. They
-/// are believed in from their first act to their last one.
+/// Leaderships that wrote without a report: their supervisor was killed before it could print it, and had printed
+/// nothing else since. They count from their first act to their last.
 fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>) {
     let mut told = BTreeSet::new();
     for each in record.lives.iter().flat_map(|life| &life.reports) {
@@ -165,22 +166,22 @@ fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>)
         };
         let valid_until = Instant::from_nanos(*last + 1);
         let mandate = Mandate::Fenced(FencingToken(token));
-        // Among peers the token is the term, and over a store there are no votes.
+        // Among peers the token is the term; over a store there are no votes.
         let event = Event::Elected { term: Term(token), mandate, valid_until };
         happenings.push((*first, Happening::Told(life.who, event)));
     }
     (happenings, findings)
 }
 
-/// Whether an incarnation was killed before it could report a leadership whose job acted at `first`. It reports in order; so had it printed
-/// anything later, it would have reported that it leads.
+/// True if an incarnation was killed before it could report a leadership whose job acted at `first`. Reports are
+/// printed in order, so a later line would imply the report of the leadership.
 fn could_not_tell(life: &IncarnationRecord, first: u64) -> bool {
     life.killed.is_some() && life.words.iter().all(|&at| at <= first.saturating_add(life.within_ns))
 }
 
 fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invariant>>) -> Vec<Finding> {
     let mut leaderships = LeadershipIntervals::default();
-    // Every instant is one of the machine's clock by now, which is true time here.
+    // All instants are already converted to the machine's clock, which is true time here.
     let clock = Clock::new(Instant::from_nanos(0));
     let mut findings = Vec::new();
     for (at, happening) in happenings {
@@ -195,7 +196,7 @@ fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invarian
                 Observation::Ended { who: *who }
             }
             Happening::Told(who, event) => {
-                // The work itself shows how long it goes on.
+                // The acts of the job show how long its work went on.
                 if let Err(what) = leaderships.told(now, &clock, *who, event, Moment::NEVER) {
                     findings.push(Finding::new(*at, "contract", what));
                 }

@@ -1,9 +1,9 @@
-//! The judgement of keys: each key's history is ordered, and the revisions of the map grow with time.
+//! Judgement of keys: each key's history must be linearizable, and the revisions of the map must grow with time.
 //!
-//! A write with an unknown outcome is looked for in all clients' answers. If its value was seen, it was done, at the revision that comes
-//! with the value, and before the first client that saw it was answered. If no client saw it, it is left out. That loses nothing: the
-//! answer to a write or deletion has the entry before it, so an order in which the unknown write was done and never seen is one without it,
-//! too.
+//! A write with an unknown outcome is searched for in all clients' answers. If its value was seen, the write was
+//! done, at the revision that came with the value, and before the first answer with it. If no client saw it, it is
+//! left out. That loses nothing: the answer to a write or deletion contains the entry before it, so an order in which
+//! the unknown write was done and never seen remains valid without it.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ pub(super) enum Action {
     Put(u64),
     /// To delete it.
     Delete,
-    /// To write this value if the key was written at this revision; 0 if it is not to be there.
+    /// To write this value if the key was last written at this revision; 0 if it must be absent.
     Swap(i64, u64),
 }
 
-/// The answer to it.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// To [`Action::Read`].
@@ -35,15 +35,15 @@ pub(super) enum Reply {
     Wrote(Wrote),
     /// To [`Action::Swap`].
     Swapped(Swapped),
-    /// None; but a client has seen its value, at this revision.
+    /// No answer; but a client has seen the written value, at this revision.
     Seen(i64),
 }
 
-/// A key, asked one request at a time.
+/// The sequential model of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key;
 
-/// The entry of the key, and the highest revision that is known of it.
+/// The entry of the key, and its highest known revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Cell {
     entry: Option<Entry>,
@@ -88,7 +88,7 @@ impl Model for Key {
                     if before.is_some() { revision > cell.revision } else { revision >= cell.revision };
                 (before == cell.entry && grows).then_some(after)
             }
-            // No client learns the revision of a deletion that was not answered.
+            // No client learns the revision of a deletion without an answer.
             (Action::Delete, None) => Some(Cell { entry: None, ..*cell }),
             (Action::Swap(expected, value), Some(Reply::Swapped(Swapped { revision, held: true, .. }))) => {
                 cell.written(value, revision).filter(|_| cell.is_at(expected))
@@ -100,7 +100,8 @@ impl Model for Key {
             (Action::Swap(expected, value), Some(Reply::Seen(revision))) => {
                 cell.written(value, revision).filter(|_| cell.is_at(expected))
             }
-            // Of the requests without an answer only deletions are left, and no request has the answer of another kind.
+            // Of the requests without an answer only deletions remain here, and no request has an answer of another
+            // kind.
             (Action::Read | Action::Put(_) | Action::Delete | Action::Swap(..), _) => None,
         }
     }
@@ -114,10 +115,10 @@ impl Model for Key {
     }
 }
 
-/// The values that any client was answered.
+/// The values in all clients' answers.
 #[derive(Debug, Default)]
 struct AnsweredValues {
-    /// The revision at which each was written, and the time when the first client that saw it was answered.
+    /// The revision at which each was written, and the time of the first answer with it.
     values: BTreeMap<u64, (i64, u64)>,
     findings: Vec<Finding>,
 }
@@ -246,7 +247,7 @@ fn answer<T>(outcome: &Outcome<T>, reply: impl FnOnce(&T) -> Reply) -> Answer<Re
     match outcome {
         Outcome::Answered(answer) => Answer::Known(reply(answer)),
         Outcome::Failed(_) => Answer::Failed,
-        // The garbled answer is a finding of its own.
+        // The garbled answer is reported as a finding of its own.
         Outcome::InDoubt(_) | Outcome::Garbled(_) => Answer::Unknown,
     }
 }
@@ -255,7 +256,7 @@ fn request(call: &Call, action: Action, answer: Answer<Reply>) -> Request<Action
     Request { caller: call.client, start: call.asked_ns, end: call.answered_ns, action, answer }
 }
 
-/// The request, with its outcome as other answers show it; `None` if it has left no trace.
+/// Returns the request, with its outcome as other answers show it; `None` if no answer shows any effect.
 fn looked_for(
     request: Request<Action, Reply>,
     values: &BTreeMap<u64, (i64, u64)>,
@@ -273,16 +274,16 @@ fn looked_for(
     }
 }
 
-/// A revision that a client was answered.
+/// A revision in a client's answer.
 struct Stated<'a> {
     call: &'a Call,
     revision: i64,
-    /// True if it is that of a write, and of nothing else.
+    /// True if the revision is that of a write.
     is_new: bool,
 }
 
-/// Checks that the revision of each write is higher than all that were answered before it was asked for, and that no two have the same; and
-/// that no read is answered a lower one.
+/// Checks that the revision of each write is higher than all revisions answered before it was sent, that no two
+/// writes have the same, and that no read is answered with a lower one.
 fn revisions(calls: &[Call]) -> Vec<Finding> {
     let mut stated: Vec<Stated<'_>> = calls.iter().filter_map(stated).collect();
     let mut findings = Vec::new();

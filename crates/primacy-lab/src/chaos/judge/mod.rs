@@ -1,5 +1,5 @@
-//! The judge: reads the files that a run of an arm has left, and reports the violations. It knows no process; so a run can be judged again
-//! from its files, at any time.
+//! The judge: reads the files of a run of an arm, and reports the violations. It needs no running process, so a run
+//! can be judged again from its files at any time.
 
 mod checked_invariants;
 #[cfg(test)]
@@ -38,7 +38,7 @@ use primacy_testbed::run_error::RunError;
 pub(crate) struct Finding {
     /// The time, in nanoseconds of the machine's boot clock.
     pub(crate) boot_ns: u64,
-    /// The rule that was broken: an invariant of the simulator by its name, or a sentence.
+    /// The broken rule: the name of an invariant of the simulator, or a sentence.
     pub(crate) rule: String,
     /// The details.
     pub(crate) what: String,
@@ -47,7 +47,7 @@ pub(crate) struct Finding {
 /// The counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Times that a machine told its application that it leads.
+    /// Leaderships that a machine reported to its application.
     pub(crate) leaderships: usize,
     /// Different tokens that the ledger has accepted.
     pub(crate) tokens_accepted: usize,
@@ -55,46 +55,46 @@ pub(crate) struct Tally {
     pub(crate) leaders: usize,
     /// Writes that the ledger has accepted.
     pub(crate) writes_accepted: usize,
-    /// Writes that were tried with a token below the highest that the ledger had seen.
+    /// Writes with a token below the highest that the ledger had seen.
     pub(crate) stale_tried: usize,
     /// Writes that the fence has refused.
     pub(crate) stale_refused: usize,
     /// Jobs that found the lock taken.
     pub(crate) lock_waits: usize,
-    /// Of these, jobs that waited longer than the drain for a job whose supervisor and guardian were out of action together.
+    /// Of these, jobs that waited longer than the drain for a job whose supervisor and guardian were both out of action.
     pub(crate) locks_unguarded: Exempted,
-    /// Of these, jobs that waited longer while they were stopped themselves.
+    /// Of these, jobs that waited longer because they were stopped themselves.
     pub(crate) locks_stopped: Exempted,
-    /// Of these, jobs that waited longer while a processor did not run a process that was due.
+    /// Of these, jobs that waited longer while a processor did not run a ready process.
     pub(crate) locks_stalled: Exempted,
     /// Of these, jobs that waited longer while the disk answered no request.
     pub(crate) locks_disk_stalled: Exempted,
-    /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
+    /// Late acts of jobs whose supervisor and guardian were both out of action.
     pub(crate) acts_unguarded: Exempted,
-    /// Acts past the lease of jobs that should have been killed while a processor did not run a process that was due.
+    /// Late acts of jobs that should have been killed while a processor did not run a ready process.
     pub(crate) acts_stalled: Exempted,
-    /// Acts past the lease of jobs that a supervisor without its guardian should have killed while the disk answered no request.
+    /// Late acts of jobs that a supervisor without its guardian should have killed while the disk answered no request.
     pub(crate) acts_disk_stalled: Exempted,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
     /// Incarnations of supervisors.
     pub(crate) lives: usize,
-    /// The counts of clients' requests, where the nodes serve any.
+    /// The counts of clients' requests, if the nodes serve clients.
     pub(crate) clients: Option<ClientTally>,
-    /// Stalls of a processor, which did not run a process that was due for 20 ms or more.
+    /// Stalls of a processor: 20 ms or more for which it did not run a ready process.
     pub(crate) stalls: Stalled,
-    /// Stalls of the disk, which answered no request for 20 ms or more; none where it was not watched.
+    /// Stalls of the disk: 20 ms or more for which it answered no request; `None` if it was not watched.
     pub(crate) disk_stalls: Option<Stalled>,
 }
 
-/// The stalls of one part of the machine in a run.
+/// The stalls of one resource during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Stalled {
     /// The number of stalls.
     pub(crate) count: usize,
     /// The total time, each nanosecond counted once.
     pub(crate) total_ns: u64,
-    /// The share of the run that this is, in parts per million.
+    /// The stalled share of the run, in parts per million.
     pub(crate) ppm: u64,
     /// The longest of these.
     pub(crate) longest_ns: u64,
@@ -104,23 +104,23 @@ pub(crate) struct Stalled {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(crate) enum FaultResult {
-    /// It was made, or at least could have been.
+    /// It was planned, or could have been.
     Made {
-        /// The number of times that it was to be made.
+        /// The number of planned faults.
         planned: usize,
-        /// The number of times that it took effect.
+        /// The number of faults that took effect.
         took: usize,
-        /// The median, over these times, of the longest time without a leader at work.
+        /// The median, over these faults, of the longest time without a working leader.
         median_ns: u64,
-        /// The longest of all.
+        /// The longest time of all.
         longest_ns: u64,
     },
-    /// This machine cannot make it.
+    /// This machine cannot inject it.
     NotRun {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It means nothing in this arm.
+    /// The fault does not apply to this arm.
     NotApplicable,
 }
 
@@ -135,17 +135,17 @@ pub(crate) struct Verdict {
     pub(crate) millis: u64,
     /// The counts.
     pub(crate) tally: Tally,
-    /// Every kind of fault.
+    /// The result for every kind of fault.
     pub(crate) faults: BTreeMap<Kind, FaultResult>,
-    /// The invariants of the simulator that it was judged by.
+    /// The simulator's invariants by which the run was judged.
     pub(crate) judged: Vec<&'static str>,
-    /// The invariants that the election promises too, and that the files do not show; with the reasons.
+    /// The other invariants of the election, with the reasons why the files are no evidence for them.
     pub(crate) not_judged: Vec<(&'static str, &'static str)>,
     /// The violations, in the order of time.
     pub(crate) findings: Vec<Finding>,
-    /// The coverage that it should have, and has not.
+    /// The missing coverage.
     pub(crate) missing: Vec<String>,
-    /// The reason why its disk was not watched, and none of its stalls excused anything.
+    /// The reason why the disk was not watched, in which case its stalls exempt nothing.
     pub(crate) disk_not_watched: Option<String>,
 }
 
@@ -159,7 +159,7 @@ impl Finding {
 /// Judges the files of an arm.
 ///
 /// # Errors
-/// [`RunError`] if they are not whole. What cannot be judged has not passed.
+/// [`RunError`] if they are incomplete; a run that cannot be judged has not passed.
 pub(crate) fn judge(dir: &Path) -> Result<Verdict, RunError> {
     Ok(verdict(&Record::read(dir)?))
 }
@@ -254,7 +254,8 @@ fn rows(record: &Record) -> BTreeMap<Kind, FaultResult> {
             Some(reason) => FaultResult::NotRun { reason },
             None if kind == Kind::FakedClock => {
                 let of_node = |event: &&TimedEvent| matches!(&event.event, RunEvent::Incarnation { node, .. } if Some(node) == record.faked.as_ref());
-                // One for each incarnation under the faked clock; there is no time before and after it.
+                // Counted once for each incarnation under the faked clock. No gap is measured, because the clock is
+                // faked for the whole run.
                 let lives = record.events.iter().filter(of_node).count();
                 FaultResult::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
             }

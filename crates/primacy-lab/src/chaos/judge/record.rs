@@ -1,4 +1,5 @@
-//! The record of a run of an arm, from its files alone, with every instant on the machine's own boot clock.
+//! The record of a run of an arm, read from its files alone, with every instant converted to the machine's boot
+//! clock.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ use crate::chaos::node::trace_path;
 use crate::chaos::stalls::{DISK_WATCH, DiskWatch, STALLS, Stall};
 use primacy_testbed::run_error::RunError;
 
-/// The longest time after the start of a process until its event is written: the writer of events may be held up.
+/// The maximum time from the start of a process until its event is written, because the writer of events may be
+/// delayed.
 const NOTED_LATE_MAX_NS: u64 = 1_000_000_000;
 
 /// A run of an arm.
@@ -27,7 +29,7 @@ pub(crate) struct Record {
     pub(crate) arm: Arm,
     /// The seed of the run.
     pub(crate) seed: u64,
-    /// The faults that the machine could not make, with the reasons.
+    /// The faults that the machine could not inject, with the reasons.
     pub(crate) not_run: Vec<(Kind, String)>,
     /// The node with the faked clock.
     pub(crate) faked: Option<String>,
@@ -41,7 +43,7 @@ pub(crate) struct Record {
     pub(crate) journal: Vec<Entry>,
     /// The requests of clients with their outcomes.
     pub(crate) calls: Vec<Call>,
-    /// The times when a processor ran nothing, and when the disk answered nothing.
+    /// The times at which a processor ran no ready process, and at which the disk answered no request.
     pub(crate) stalls: Vec<Stall>,
     /// Whether the disk was watched.
     pub(crate) disk: DiskWatch,
@@ -54,69 +56,69 @@ pub(crate) struct IncarnationRecord {
     pub(crate) who: Identity,
     /// The time of its start.
     pub(crate) begun: u64,
-    /// The time when the run killed its supervisor, if it did.
+    /// The time at which the run killed its supervisor, if it did.
     pub(crate) killed: Option<u64>,
     /// True if the run terminated its supervisor.
     pub(crate) told_to_end: bool,
-    /// The time when its end was taken, and its exit code.
+    /// The time at which its end was detected, and its exit code.
     pub(crate) ended: Option<(u64, i32)>,
     /// Its reports, in order.
     pub(crate) reports: Vec<NodeReport>,
-    /// The times of all its lines, in order: it was alive then.
+    /// The times of all its output lines, in order: it was alive then.
     pub(crate) words: Vec<u64>,
-    /// The uncertainty of its instants, where its clock is faked.
+    /// The uncertainty of its instants, if its clock is faked.
     pub(crate) within_ns: u64,
 }
 
 /// A report of a node, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeReport {
-    /// The time of the event: that which the machine was handed, or else that of the line.
+    /// The time of the event: that passed to the machine, or else that of the output line.
     pub(crate) at: u64,
-    /// The uncertainty of it, where the clock is faked.
+    /// The uncertainty of the time, if the clock is faked.
     pub(crate) within_ns: u64,
     /// The report.
     pub(crate) said: Said,
 }
 
-/// A report of a node, as far as the judge needs it.
+/// The content of a node's report, as far as the judge needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// The machine: it leads.
+    /// The machine has been elected.
     Elected {
         /// The term.
         term: Term,
         /// The token.
         token: FencingToken,
-        /// The end, on the machine's clock.
+        /// The end of the leadership, on the machine's clock.
         until: u64,
     },
-    /// The machine: it leads for longer.
+    /// The machine's leadership was renewed.
     Renewed {
         /// The new end.
         until: u64,
     },
-    /// The machine: it is to drain.
+    /// The machine resigns; its work must drain.
     Resigning(Reason),
-    /// The machine: it leads no more.
+    /// The machine was deposed.
     Deposed(Reason),
-    /// The machine: a violation.
+    /// The machine detected a violation.
     Violation(String),
-    /// The supervisor: it has taken this leadership up. A leadership that ends before that has had no work.
+    /// The supervisor has begun this leadership. A leadership that ends before that has had no work.
     Taken {
-        /// The leadership.
+        /// The token of the leadership.
         token: FencingToken,
     },
-    /// The supervisor: nothing of the job is left.
+    /// The supervisor reports that all processes of the job are gone.
     Drained {
-        /// The leadership.
+        /// The token of the leadership.
         token: FencingToken,
     },
-    /// The supervisor: a guardian runs.
+    /// The supervisor reports that a guardian runs.
     Guardian,
-    /// The supervisor: the guardian is dead, whatever killed it.
+    /// The supervisor reports that the guardian is dead, for whatever reason.
     GuardianLost,
-    /// The election: the store had no room for a write.
+    /// The election reports that a write to the store failed on a full disk.
     NoRoom,
 }
 
@@ -124,7 +126,7 @@ impl Record {
     /// Reads the files of an arm.
     ///
     /// # Errors
-    /// [`RunError`] if they are not whole; a run whose record is not whole is no run.
+    /// [`RunError`] if they are incomplete; a run with an incomplete record is not judged.
     pub(crate) fn read(dir: &Path) -> Result<Self, RunError> {
         let events: Vec<TimedEvent> = read_lines(&dir.join(EVENT_LOG))?;
         if events.last().is_none_or(|last| last.event != RunEvent::End) {
@@ -140,7 +142,7 @@ impl Record {
             life.within_ns = clock.within_ns();
             let path = trace_path(dir, life.who.node.as_str(), count);
             let text = std::fs::read(&path).map_err(RunError::file("read", &path))?;
-            // All other lines are for people, such as the guardian's words when its supervisor is dead.
+            // All other lines are for people, such as those of a guardian whose supervisor is dead.
             for line in text.split(|&byte| byte == b'\n') {
                 let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
                 life.words.extend(line["boot_ns"].as_u64().map(|shown| clock.true_ns(shown)));
@@ -163,7 +165,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Returns the record that the events alone give.
+    /// Builds a record from the events alone.
     ///
     /// # Errors
     /// [`RunError::NotWhole`]
@@ -184,8 +186,9 @@ impl Record {
         Ok(Self { arm, seed, not_run, faked, events, lives, ledger, journal, calls, stalls, disk })
     }
 
-    /// Checks that every incarnation printed its lines while it lived: a process that did not run by the clock that it was given would be
-    /// years off. Its first line may come a moment before the event of its start, which is written once it was started.
+    /// Checks that every incarnation printed its lines while it was alive: a process with a clock other than the
+    /// configured one would be off by years. Its first line may precede the event of its start, which is written
+    /// after the start.
     ///
     /// # Errors
     /// [`RunError::NotWhole`]
@@ -207,14 +210,14 @@ impl Record {
         Ok(())
     }
 
-    /// The begin and the end of the run.
+    /// The beginning and the end of the run.
     pub(crate) fn span(&self) -> (u64, u64) {
         let at = |event: Option<&TimedEvent>| event.map_or(0, |event| event.boot_ns);
         (at(self.events.first()), at(self.events.last()))
     }
 }
 
-/// The state of the disk watch where the files have none.
+/// The state of the disk watch, if the files have none.
 fn not_watched() -> DiskWatch {
     DiskWatch::NotWatched { reason: "its files do not say that anybody watched it".to_owned() }
 }
@@ -283,17 +286,17 @@ fn readings(events: &[TimedEvent]) -> Vec<Reading> {
     events.iter().filter_map(reading).collect()
 }
 
-/// The texts of the error of a full disk: the system's, and SQLite's.
+/// The error texts of a full disk: the system's, and SQLite's.
 const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
 
-/// Reads the report in a line, if the judge needs it.
+/// Parses the report in a line, if the judge needs it.
 pub(crate) fn node_report(line: &Value, clock: &NodeClock) -> Result<Option<NodeReport>, RunError> {
     let number = |name: &str| {
         line[name].as_u64().ok_or_else(|| RunError::NotWhole(format!("a line lacks {name}: {line}")))
     };
     let time = |name: &str| number(name).map(|shown| clock.true_ns(shown));
     let within_ns = clock.within_ns();
-    // An end counts as a little earlier where it is not known exactly, so that no node is blamed wrongly.
+    // If the end is not known exactly, it counts as a little earlier, so that no node is blamed wrongly.
     let until = || time("until_ns").map(|until| until.saturating_sub(within_ns));
     let of_machine = line["target"] == "primacy::machine";
     let no_room =

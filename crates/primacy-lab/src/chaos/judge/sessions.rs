@@ -1,5 +1,5 @@
-//! The judgement of sessions: none is over before its time, whichever node leads; and a session that is let go is over in time, once all is
-//! well.
+//! Judgement of sessions: none ends before its time, whichever node leads; and an abandoned session ends in time,
+//! once all is well.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ use crate::chaos::client::journal::{Call, ClientRequest, Outcome, key_of};
 use crate::chaos::event_log::RunEvent;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The most that the clock of a leader may differ from the machine's where one of the clocks is faked: the drift that all nodes are
-/// configured with, in parts per thousand. A session that a fast clock ends is ended so much early.
+/// The maximum difference in rate between a leader's clock and the machine's if one clock is faked: the configured
+/// drift, in parts per thousand. A leader with a fast clock ends a session early by this share.
 const DRIFT_PER_MILLE: u64 = 10;
-/// The longest time after its end at which a session that was let go may still be found, on a machine on which all is well.
+/// The maximum time after its end for which an abandoned session may still be found, while all is well.
 const SLACK_NS: u64 = 5 * SECOND_NS;
-/// The error of a node for a write of a key with a session that is over.
+/// A node's error for the write of a key with a session that has ended.
 const NOT_FOUND: &str = "requested lease not found";
 
 /// A session, as its client knew it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Session {
-    /// The time when its client was answered that it had begun.
+    /// The time at which its client learned that it had begun.
     begun_ns: Option<u64>,
-    /// The time when its client was answered that its key was written.
+    /// The time at which its client learned that its key was written.
     attached_ns: Option<u64>,
-    /// The bounds of its end, by all clients' answers and by what a leader may have done since: not before the first, and not after the
-    /// second.
+    /// The bounds of its end, by all clients' answers and by what a leader may have done since: the session must live
+    /// until the first, and may live until the second.
     lives_until_ns: u64,
     over_by_ns: u64,
-    /// The times of the first and the last answer that it lives.
+    /// The times of the first and the last answer that it is alive.
     first_ns: u64,
     last_ns: u64,
-    /// The time when its client asked for its end.
+    /// The time at which its client asked to end it.
     end_ns: Option<u64>,
-    /// The time when its client let it go.
+    /// The time at which its client abandoned it.
     let_go_ns: Option<u64>,
     is_seen_over: bool,
     is_found_early: bool,
 }
 
-/// The difference of the clocks' rates in this run, in parts per thousand.
+/// The maximum difference of the clocks' rates in this run, in parts per thousand.
 #[derive(Clone, Copy, Debug)]
 struct Drift(u64);
 
@@ -49,12 +49,12 @@ impl Drift {
         Self(if record.faked.is_some() { DRIFT_PER_MILLE } else { 0 })
     }
 
-    /// So many seconds by a clock that is fast.
+    /// Returns the true time in which a fast clock counts this many seconds.
     fn least(self, seconds: i64) -> u64 {
         nanos(seconds) / 1_000 * (1_000 - self.0)
     }
 
-    /// So many seconds by a clock that is slow.
+    /// Returns the true time in which a slow clock counts this many seconds.
     fn most(self, seconds: i64) -> u64 {
         nanos(seconds) / 1_000 * (1_000 + self.0)
     }
@@ -107,12 +107,12 @@ pub(super) fn judge(record: &Record, tally: &mut Tally) -> Vec<Finding> {
     findings
 }
 
-/// The sessions that a call shows to be over.
+/// The sessions that a call shows to have ended.
 enum FoundOver<'a> {
     No,
-    /// This one.
+    /// One session.
     One(i64),
-    /// All whose keys are not among these.
+    /// All sessions whose keys are not among these.
     AllBut(&'a BTreeMap<String, crate::chaos::client::journal::Entry>),
 }
 
@@ -152,7 +152,7 @@ fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
             ClientRequest::KeepAlive { session, outcome } => {
                 let known = sessions.entry(*session).or_default();
                 known.told(call, outcome, drift);
-                // It is unknown whether it was kept alive, and it may have been until the request was given up.
+                // The keep-alive may have had an effect until the request was given up.
                 if matches!(outcome, Outcome::InDoubt(_)) {
                     known.over_by_ns = known.over_by_ns.max(answered);
                 }
@@ -180,7 +180,7 @@ fn gather(calls: &[Call], drift: Drift) -> BTreeMap<i64, Session> {
 }
 
 impl Session {
-    /// Notes an answer that it lives, from some time between request and answer on.
+    /// Records an answer that it is alive, which was true at some time between request and answer.
     fn told(&mut self, call: &Call, outcome: &Outcome<i64>, drift: Drift) {
         let Outcome::Answered(seconds @ 1..) = outcome else { return };
         self.lives_until_ns = self.lives_until_ns.max(call.asked_ns + drift.least(*seconds));
@@ -192,7 +192,7 @@ impl Session {
     }
 }
 
-/// The times at which nodes were elected.
+/// Returns the times of all elections.
 fn elected(record: &Record) -> Vec<u64> {
     let reports = record.lives.iter().flat_map(|life| &life.reports);
     let mut times: Vec<u64> = reports
@@ -203,8 +203,8 @@ fn elected(record: &Record) -> Vec<u64> {
     times
 }
 
-/// Finds sessions that are there long after they were let go, and after all was well for the last time: a leader that was elected since
-/// gave each its whole time again.
+/// Finds sessions that still exist long after they were abandoned and all was well for the last time. Each election
+/// since then has given every session its whole time to live again.
 fn outlived(record: &Record, sessions: &BTreeMap<i64, Session>) -> Vec<Finding> {
     let well = record.events.iter().rfind(|event| matches!(event.event, RunEvent::Well { .. }));
     let Some(well) = well.map(|event| event.boot_ns) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Histories made by hand: a good one, and for each rule bad ones that it must see.
+//! Histories written by hand: a correct one, and for each rule incorrect ones that the judge must detect.
 
 use primacy_core::{FencingToken, Reason, Term};
 use serde_json::json;
@@ -28,12 +28,12 @@ fn writer(node: &str, token: u64) -> Writer {
 }
 
 impl Story {
-    /// Three nodes that are up.
+    /// Three running nodes.
     fn new() -> Self {
         Self::over("peers-3")
     }
 
-    /// The same in this arm.
+    /// The same with this arm.
     fn over(arm: &str) -> Self {
         let (events, reports, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut story = Self { events, reports, ledger, journal, stalls: Vec::new() };
@@ -70,7 +70,7 @@ impl Story {
         self.only_elected(at, node, token, until).says(at, node, Said::Taken { token: FencingToken(token) })
     }
 
-    /// Elects a node whose supervisor has not heard of it yet.
+    /// Elects a node; its supervisor has not begun the leadership yet.
     fn only_elected(&mut self, at: u64, node: &str, token: u64, until: u64) -> &mut Self {
         let said = Said::Elected { term: Term(token), token: FencingToken(token), until: until * MS };
         self.says(at, node, said)
@@ -80,7 +80,7 @@ impl Story {
         self.says(at, node, Said::Renewed { until: until * MS })
     }
 
-    /// Ends in order: the job is gone, then the lead.
+    /// Resigns in order: first the job ends, then the leadership.
     fn resigns(&mut self, at: u64, node: &str, token: u64) -> &mut Self {
         self.says(at, node, Said::Drained { token: FencingToken(token) });
         self.says(at + 1, node, Said::Deposed(Reason::Resigned))
@@ -116,7 +116,7 @@ impl Story {
         verdict(&self.record())
     }
 
-    /// The rules that were broken, each once.
+    /// Returns the broken rules, each once.
     fn broken(&self) -> Vec<String> {
         let mut rules: Vec<String> =
             self.verdict().findings.into_iter().map(|finding| finding.rule).collect();
@@ -197,7 +197,7 @@ fn beliefs_that_overlap_are_seen() {
 #[test]
 fn a_killed_leader_is_over_when_its_job_is() {
     let mut story = good();
-    // The grandchild of the killed b goes on where c leads already.
+    // The grandchild of the killed b goes on while c already leads.
     story.job(2_425, "b", 2, JobReport::Refused { highest: 3 });
     assert_eq!(story.broken(), ["I3"]);
 }
@@ -207,7 +207,7 @@ fn what_is_released_before_it_has_drained_is_seen() {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).says(1_200, "a", Said::Deposed(Reason::Resigned));
     assert_eq!(story.broken(), ["I8", "contract"], "nothing has drained");
-    // Asked to resign before its supervisor had taken it up.
+    // Asked to resign before its supervisor had begun the leadership.
     let mut story = Story::new();
     story.only_elected(1_000, "a", 1, 2_000).says(1_001, "a", Said::Deposed(Reason::Resigned));
     story.elected(1_002, "b", 2, 2_000);
@@ -237,7 +237,7 @@ fn a_write_of_a_leadership_that_nobody_told_of_is_seen() {
     let mut story = Story::new();
     story.writes(1_000, "a", 1);
     assert_eq!(story.broken(), ["trace"]);
-    // A node that was killed could not report; it is believed in while it wrote.
+    // A killed node could not report its leadership; it counts while the node wrote.
     story.signal(1_001, "a", NodeProcess::Supervisor, Sent::Kill).ended(1_010, "a", 137);
     assert_eq!(story.broken(), [""; 0]);
     story.elected(999, "b", 2, 2_000);
@@ -388,7 +388,7 @@ fn excused(count: usize, millis: u64) -> Exempted {
     Exempted { count, total_ns: millis * MS, longest_ns: millis * MS }
 }
 
-/// A story in which a writes so long past its lease, where a processor stalled for that long until shortly before.
+/// A history in which a writes `late` past its lease, and a processor stalled for `stall` until shortly before.
 fn late_under_a_stall(late: u64, stall: u64) -> Story {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).writes(2_000 + late, "a", 1);
@@ -398,7 +398,7 @@ fn late_under_a_stall(late: u64, stall: u64) -> Story {
 
 #[test]
 fn a_stall_excuses_as_much_as_it_took_and_no_more() {
-    // It had to be killed 240 ms before; 20 ms of that may be a stall that is not recorded.
+    // The job had to be killed 240 ms before; 20 ms of that may be a stall that is too short to be recorded.
     let story = late_under_a_stall(40, 220);
     assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 40)));
     let Stalled { count, total_ns, ppm, longest_ns } = story.verdict().tally.stalls;
@@ -427,7 +427,7 @@ fn a_stall_excuses_as_much_as_it_took_and_no_more() {
     story.stalls[0].boot_ns = 1_500 * MS;
     assert_eq!(story.broken(), ["acts past its lease"], "long before");
 
-    // The run's own stops count beside those of the machine.
+    // The run's own stops count in addition to the machine's stalls.
     let mut story = late_under_a_stall(80, 130);
     for part in [NodeProcess::Supervisor, NodeProcess::Guardian] {
         story.signal(1_820, "a", part, Sent::Stop).signal(1_950, "a", part, Sent::Continue);
@@ -447,7 +447,7 @@ fn a_stall_of_the_disk_excuses_a_supervisor_that_stands_in_for_its_guardian() {
     story.stalls[0].stall_ns -= 1;
     assert_eq!(story.broken(), ["acts past its lease"]);
 
-    // A processor for 120 ms, and the disk for 129, both at a time for 29 of them: that is 220.
+    // A processor stalls for 120 ms, and the disk for 129, both together for 29 of them: in all 220.
     let both = |disk: u64| {
         let mut story = late_under_a_stall(40, 120);
         story.stalls.push(Stall { of: Machine::Disk, boot_ns: 1_949 * MS, stall_ns: disk });
@@ -511,7 +511,7 @@ fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
     assert_eq!(stopped.broken(), [""; 0]);
 }
 
-/// B leads and finds the lock taken by a job of a, for this long.
+/// Node b leads and finds the lock taken by a job of a, for this long.
 #[test]
 fn a_node_that_took_anothers_place_is_excused_by_its_own_name_until_it_is_gone() {
     let mut story = Story::over("metadata");
@@ -535,7 +535,7 @@ fn waits_over(arm: &str, millis: u64) -> Story {
     story.elected(1_000, "a", 1, 2_000).elected(3_000, "b", 2, 4_000);
     story.job(3_010, "b", 2, JobReport::Waits { holder: Some(writer("a", 1)) }).writes(3_010, "b", 2);
     story.job(3_010 + millis, "b", 2, JobReport::Waits { holder: Some(writer("a", 1)) });
-    // Its disk is slow: it tries again much later.
+    // Its disk is slow: the job retries much later.
     story.job(3_500 + millis, "b", 2, JobReport::Locked);
     story
 }

@@ -1,5 +1,5 @@
-//! Rules beyond the simulator's invariants, whose work is no process: no job acts past its lease, the lock is free for a rightful leader,
-//! every refused write was late, and no node, nor the guardian of one, ends for no reason.
+//! Rules beyond the simulator's invariants, which know no processes: no job acts past its lease, the lock is free for
+//! a rightful leader, every refused write was stale, and no node or guardian ends without a reason.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::chaos::event_log::{RunEvent, Sent, TimedEvent};
 use crate::chaos::fault::NodeProcess;
 use crate::chaos::ledger::{Entry, JobReport, Writer};
 
-/// A leadership, as its machine has reported it.
+/// A leadership, by the reports of its machine.
 #[derive(Clone, Copy, Debug)]
 struct Leadership {
     elected: u64,
     until: u64,
 }
 
-/// Judges the work, where the election promises that there is one leader at a time or where its tokens alone keep two apart.
+/// Judges the work. A wait for the lock is a violation only if the election guarantees one leader at a time.
 pub(crate) fn judge(
     record: &Record,
     exemptions: &Exemptions,
@@ -37,8 +37,8 @@ pub(crate) fn judge(
     findings
 }
 
-/// The leaderships by token. The end is the last one that the machine reported. Of a leadership that was not reported, a lease after the
-/// first act: the machine counts it from before it was elected.
+/// The leaderships by token. The end is the last one that the machine reported. Without a report, it is a lease after
+/// the first act: the machine counts the lease from before its election.
 fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
     let mut all = told(record);
     let mut untold: BTreeMap<u64, Leadership> = BTreeMap::new();
@@ -61,7 +61,7 @@ fn told(record: &Record) -> BTreeMap<u64, Leadership> {
             match report.said {
                 Said::Elected { token, until, .. } => {
                     current = Some(token.0);
-                    // The end counts as late as it may be here, for the job is blamed by it.
+                    // The end counts as late as the uncertainty allows, because the job is blamed by it.
                     let until = until + 2 * report.within_ns;
                     all.insert(token.0, Leadership { elected: report.at, until });
                 }
@@ -93,7 +93,7 @@ fn acts_past_the_lease(
     let accepted = record.ledger.iter().map(|line| (&line.writer, line.boot_ns, "writes"));
     let told = record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns, "acts"));
     let mut findings: BTreeMap<u64, Finding> = BTreeMap::new();
-    // Of each leadership and reason, how many acts, and by how much the last one was late.
+    // For each leadership and reason: the number of acts, and the lateness of the last one.
     let mut excused: BTreeMap<(u64, Exemption), (usize, u64)> = BTreeMap::new();
     for (writer, at, how) in accepted.chain(told) {
         let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until)
@@ -101,7 +101,8 @@ fn acts_past_the_lease(
             continue;
         };
         let late_ns = at - leadership.until;
-        // It had to be killed so long before; an exemption must cover that time too, and not only what is past the lease.
+        // The job had to be killed this long before; an exemption must cover that time too, not only the time past the
+        // lease.
         let due = leadership.until.saturating_sub(nanos(KILL_MARGIN));
         if let Some(exemption) = exemptions.of_act(&writer.node, due, at) {
             let (count, longest) = excused.entry((writer.token, exemption)).or_default();
@@ -119,7 +120,7 @@ fn acts_past_the_lease(
     }
     for ((_, exemption), (count, late_ns)) in excused {
         match exemption {
-            // No job that was stopped acts.
+            // A stopped job does not act, so this reason never applies.
             Exemption::Unguarded | Exemption::Stopped => tally.acts_unguarded.add(count, late_ns),
             Exemption::Stalled => tally.acts_stalled.add(count, late_ns),
             Exemption::DiskStalled => tally.acts_disk_stalled.add(count, late_ns),
@@ -128,8 +129,9 @@ fn acts_past_the_lease(
     findings.into_values().collect()
 }
 
-/// For a leader the lock is free within the drain time, for its earlier holder must be gone by then. It counts from the first time to the
-/// last at which it was found taken: a job that is held up by its disk may try again much later.
+/// A leader must find the lock free within the drain time, because the previous holder must be gone by then. The wait
+/// counts from the first to the last time at which the lock was found taken: a job delayed by its disk may retry much
+/// later.
 fn lock(
     record: &Record,
     leaderships: &BTreeMap<u64, Leadership>,
@@ -143,7 +145,7 @@ fn lock(
     tally.lock_waits = waits.len();
     let mut findings = Vec::new();
     for (writer, (entry, last)) in waits {
-        // The first one may have come upon a holder that was just writing its name.
+        // The holder may have been writing its name during the first attempt.
         let named = |entry: &'_ Entry| match &entry.report {
             JobReport::Waits { holder } => holder.clone(),
             JobReport::Began
@@ -182,7 +184,7 @@ fn lock(
     findings
 }
 
-/// A refused write must have been late: a higher token had been given by then.
+/// A refused write must have been stale: a higher token must have been given before.
 fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mut Tally) -> Vec<Finding> {
     let mut findings = Vec::new();
     for entry in &record.journal {
@@ -205,12 +207,12 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
     findings
 }
 
-/// The exit codes of a process that was killed by a signal: 128 and its number.
+/// The exit codes of a process killed by a signal: 128 plus its number.
 const BY_SIGKILL: i32 = 137;
 const BY_SIGTERM: i32 = 143;
-/// The exit codes of `primacy run` when its state or its store cannot be used, as on a full disk or without its server.
+/// The exit codes of `primacy run` if its state or its store is unusable, as with a full disk or without the server.
 const NO_STORE: [i32; 2] = [74, 69];
-/// The time after it is free for which a full disk may still be the reason, and after it is back a store that was out of reach.
+/// The time for which a full disk still explains an end after it has space again, and an unreachable store after it is back.
 const STORE_REACH_NS: u64 = 2_000_000_000;
 
 fn ends(record: &Record) -> Vec<Finding> {
@@ -249,12 +251,13 @@ fn ends(record: &Record) -> Vec<Finding> {
     record.lives.iter().filter(unexplained).map(finding).collect()
 }
 
-/// Checks that a guardian is lost by a signal of the run only, or because it did not answer a supervisor on a machine that stalled.
+/// Checks that a guardian is lost only by a signal of the run, or because it did not answer its supervisor while the machine
+/// stalled.
 fn guardians(record: &Record) -> Vec<Finding> {
     let mut findings = Vec::new();
     if record.arm.unkillable || record.arm.crowd > 0 {
-        // A guardian that cannot end its job does not answer in time either, nor may a guardian that kills hundreds of processes, and its
-        // supervisor takes over.
+        // A guardian that cannot end its job, or must kill hundreds of processes, does not answer in time either, and
+        // its supervisor takes over.
         return findings;
     }
     for life in &record.lives {
@@ -284,7 +287,7 @@ fn guardians(record: &Record) -> Vec<Finding> {
                     });
                     let last = signals.rfind(|(at, _)| (since..=report.at).contains(at));
                     let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
-                    // The stall that it met may have ended only after it was given up.
+                    // The stall may have ended only after the guardian was given up.
                     let stalled = record.stalls.iter().any(|stall| {
                         stall.boot_ns >= from && stall.boot_ns.saturating_sub(stall.stall_ns) <= report.at
                     });
