@@ -197,22 +197,22 @@ pub enum Previous {
 /// Replaces a part of an entry, or keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Replace<T> {
-    /// Replaces it with this.
+    /// Replaces the part with this one.
     With(T),
-    /// Keeps the present one. There must be an entry, or it is [`Refusal::KeyNotFound`].
+    /// Keeps the present part. Without an entry, the write is refused with [`Refusal::KeyNotFound`].
     Keep,
 }
 
-/// Writes one key. Mostly [`Write::new`] suffices.
+/// Writes one key. [`Write::new`] makes the most common one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The key.
     pub key: Bytes,
     /// Its value.
     pub value: Replace<Bytes>,
-    /// The session with which it goes; `None` if it stays.
+    /// The session with whose end the entry is deleted; `None` if the entry has no session.
     pub session: Replace<Option<SessionId>>,
-    /// Wanted if the entry that was there is to be returned.
+    /// Whether the entry before the write is returned.
     pub previous: Previous,
 }
 
@@ -221,11 +221,11 @@ pub struct Write {
 pub struct Delete {
     /// The keys to delete.
     pub keys: Keys,
-    /// Wanted if the entries that were there are to be returned.
+    /// Whether the deleted entries are returned.
     pub previous: Previous,
 }
 
-/// A relation of a present number or value to a given one.
+/// The relation of an entry's present number or value to a given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Relation {
     /// The two are equal.
@@ -238,8 +238,8 @@ pub enum Relation {
     Less,
 }
 
-/// A compared part of an entry, with the given number or value. The numbers have a sign, so that one that no entry can
-/// have compares as it should; for a key without an entry all numbers are 0.
+/// The compared part of an entry, with the given number or value. The numbers are signed, so that a negative number,
+/// which no entry can have, compares correctly. For a key without an entry all numbers are 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Compared {
     /// The number of writes since it was made.
@@ -250,11 +250,11 @@ pub enum Compared {
     ChangedAt(i64),
     /// The number of its session, 0 for none.
     Session(i64),
-    /// Its value. No comparison holds for the value of a key without an entry, not even that it is another one.
+    /// Its value. For a key without an entry every comparison of the value is false, even [`Relation::NotEqual`].
     Value(Bytes),
 }
 
-/// A condition on all entries of some keys. If there is none, it is on an entry whose numbers are 0.
+/// A condition on all entries of some keys. If there is no entry, it applies to one whose numbers are 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comparison {
     /// The keys.
@@ -265,16 +265,16 @@ pub struct Comparison {
     pub compared: Compared,
 }
 
-/// Does one list of operations if all comparisons hold, else another one; in one step.
+/// Performs one list of operations if all comparisons hold, and another one otherwise, atomically.
 ///
-/// The comparisons of nested transactions too are judged before anything is changed.
+/// All comparisons, also those of nested transactions, are evaluated before anything is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// The conditions.
     pub comparisons: Vec<Comparison>,
     /// The operations if all conditions hold, in order.
     pub then: Vec<Operation>,
-    /// The operations if one does not hold.
+    /// The operations if any condition does not hold.
     pub otherwise: Vec<Operation>,
 }
 
@@ -287,12 +287,12 @@ pub enum Operation {
     Write(Write),
     /// Deletes entries.
     Delete(Delete),
-    /// Does one list of operations, or another one.
+    /// Performs one of two lists of operations.
     Transaction(Transaction),
 }
 
 impl Operation {
-    /// True if it can change nothing, whatever conditions hold.
+    /// True if it changes nothing, in any branch.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         match self {
@@ -308,15 +308,15 @@ impl Operation {
 /// A replicated command: it has the same effect on every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Does an operation on entries.
+    /// Performs an operation on entries.
     Operate(Operation),
-    /// Forgets the entries of before this version. Reading at this version stays possible.
+    /// Removes the history before this version. The map can still be read at this version.
     Compact(Version),
     /// Begins a session.
     Begin {
         /// Its number.
         session: SessionId,
-        /// The time for which it lives without being kept alive. The state only reports it: the leader, which has a
+        /// The time after which it expires unless it is kept alive. The state only stores it: the leader, which has a
         /// clock, proposes [`Self::Expire`].
         time_to_live: Duration,
     },
@@ -325,46 +325,45 @@ pub enum Command {
         /// Its number.
         session: SessionId,
     },
-    /// Ends a session whose time is over, however it was begun, or that of a node which is gone. For the leader alone,
-    /// which has the clock.
+    /// Ends a session whose time is over, of a client or of a node, or the session of a dead node. Only the leader,
+    /// which has the clock, proposes it.
     Expire {
         /// Its number.
         session: SessionId,
     },
-    /// Forgets which requests of this node were applied: for a node that comes back with a disk that knows nothing of
-    /// its past.
+    /// Forgets the applied requests of this node: for a node that comes back with a new disk.
     Forget {
         /// The node.
         node: NodeId,
     },
     /// Sets the limits on the size of the state.
     Limit(Limits),
-    /// Sets the secret that all nodes share, unless there is one.
+    /// Sets the secret that all nodes share, unless it is set already.
     Share(Secret),
-    /// Changes partitions, or reports a node that may have some.
+    /// Changes the partitions, or the nodes that may be primaries.
     Partitions(partitions::Command),
 }
 
-/// Unguessable bytes, which all nodes share: one of them signs with them, and another one accepts.
+/// Unguessable bytes that all nodes share: a node verifies with them what another node has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Secret(pub [u8; 32]);
 
-/// Shows the type without the bytes.
+/// Formats the type without the bytes.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
 }
 
-/// The limits on the size of the state. A part of the state, since all nodes must refuse the same.
+/// The limits on the size of the state. They are part of the state, because all nodes must refuse the same commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The limit on entries and sessions, in bytes, with the overhead of each. A command that would exceed it is
-    /// [`Refusal::NoSpace`], unless it makes an entry no larger.
+    /// refused with [`Refusal::NoSpace`], unless it makes no entry larger.
     pub quota: u64,
-    /// The limit on the history, in bytes. Beyond it, the oldest is compacted away.
+    /// The limit on the history, in bytes. Beyond it, the oldest changes are compacted.
     pub history_bytes: u64,
-    /// The limit on the history, in changes. Beyond it, the oldest is compacted away.
+    /// The limit on the history, in changes. Beyond it, the oldest changes are compacted.
     pub history_changes: u64,
 }
 
@@ -380,23 +379,24 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The quota unless another one is set: 512 MiB, for the state is held in memory.
+    /// The default quota: 512 MiB, because the state is held in memory.
     pub const QUOTA: u64 = 512 << 20;
-    /// The bytes of history unless set otherwise: 16 MiB, some 40,000 changes of small entries. It is held in memory on
-    /// each node, is in each snapshot, and is for clients that read recent states and for watchers that fell behind.
+    /// The default limit on the bytes of history: 16 MiB, some 40,000 changes of small entries. The history serves
+    /// reads of recent versions and watchers that have fallen behind; it is in the memory of each node, and in each
+    /// snapshot.
     pub const HISTORY_BYTES: u64 = 16 << 20;
-    /// The changes of history unless set otherwise.
+    /// The default limit on the changes of history.
     pub const HISTORY_CHANGES: u64 = 1_000_000;
 }
 
-/// A command with its sender, so that it is applied at most once however often it is replicated.
+/// A command with its sender and number, by which it is applied at most once, however often it is replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The incarnation that sends it.
     pub client: Identity,
-    /// The number of the request among those of that incarnation; each has its own.
+    /// The number of the request, unique in that incarnation.
     pub sequence: u64,
-    /// The number below which that incarnation waits for no request any more; none of those is applied from now on.
+    /// The number below which that incarnation awaits no request any more. Requests below it are no longer applied.
     pub done_below: u64,
     /// The command.
     pub command: Command,
@@ -405,16 +405,16 @@ pub struct Request {
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It was applied now, which may mean that it was refused.
+    /// It was applied now; its outcome may be a refusal.
     First(Outcome),
-    /// Nothing was done: it was applied before, or the client does not wait for it any more.
+    /// Nothing was done: the request was applied before, or the client does not await it any more.
     Duplicate,
 }
 
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The version of the map after it; there are new changes to watch if it has grown.
+    /// The version of the map after the command. If it has grown, there are new changes to watch.
     pub version: Version,
     /// The answer, or the reason why nothing was done.
     pub result: Result<Answer, Refusal>,
@@ -429,28 +429,28 @@ pub enum Answer {
     Written {
         /// The version that it made.
         version: Version,
-        /// The entry that was there, if asked for.
+        /// The entry before the write, if it was asked for.
         previous: Option<Entry>,
     },
     /// To [`Operation::Delete`].
     Deleted {
-        /// The version of the map after it, within its transaction.
+        /// The version of the map after the deletion, within its transaction.
         version: Version,
         /// The number of deleted entries.
         count: u64,
-        /// The entries that were there in the order of their keys, if asked for.
+        /// The deleted entries in the order of their keys, if they were asked for.
         previous: Vec<Entry>,
     },
     /// To [`Operation::Transaction`].
     Decided {
         /// True if all comparisons held.
         held: bool,
-        /// The answers to the operations that were done, in order.
+        /// The answers to the performed operations, in order.
         answers: Vec<Answer>,
     },
     /// To [`Command::End`] and [`Command::Expire`].
     Ended {
-        /// The number of entries that went with the session.
+        /// The number of entries that were deleted with the session.
         count: u64,
     },
     /// To every other command.
@@ -460,13 +460,13 @@ pub enum Answer {
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The version of the map, within its transaction; whatever version was asked for.
+    /// The present version of the map, within its transaction, also if an earlier version was read.
     pub version: Version,
     /// The entries.
     pub entries: Vec<Entry>,
-    /// True if the limit has cut some off.
+    /// True if the limit has cut off entries.
     pub more: bool,
-    /// The number of entries of the keys, whatever the bounds and the limit.
+    /// The number of entries of the keys, regardless of bounds and limit.
     pub count: u64,
 }
 
@@ -477,17 +477,17 @@ pub struct Change {
     pub version: Version,
     /// The kind of change.
     pub happened: Happened,
-    /// The entry before that version, if it was asked for, there was one, and it is not compacted away; `None` for an
-    /// entry that was made in that version.
+    /// The entry before that version, if it was asked for, existed, and is not compacted; `None` for an entry that was
+    /// created in that version.
     pub previous: Option<Entry>,
 }
 
 /// A kind of change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// It was written, and this is its entry since then.
+    /// The key was written; this is the new entry.
     Written(Entry),
-    /// It was deleted, and this was its entry. Its key is what a watcher is sent.
+    /// The key was deleted; this was its entry. A watcher is sent only the key of it.
     Deleted(Entry),
 }
 
@@ -501,12 +501,12 @@ impl Change {
     }
 }
 
-/// The reason why nothing was done.
+/// The reason why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The entries of that version are compacted away.
+    /// The version is compacted.
     Compacted {
-        /// The first version that can still be read; to compact, a higher one is needed.
+        /// The first version that can still be read. A compaction needs a higher one.
         compacted: Version,
     },
     /// There is no such version yet.
@@ -516,34 +516,33 @@ pub enum Refusal {
     },
     /// There is no such session.
     SessionNotFound,
-    /// As many entries go with the session as may: [`CHANGES_MAX`].
+    /// The session has the maximum number of entries, [`CHANGES_MAX`].
     SessionFull,
-    /// There is a session of that number already.
+    /// A session with that number exists already.
     SessionExists,
-    /// The entry of which a part shall be kept is not there.
+    /// A write keeps a part of an entry that does not exist.
     KeyNotFound,
     /// The state would grow beyond [`Limits::quota`].
     NoSpace,
     /// A key is empty.
     EmptyKey,
-    /// A transaction writes a key twice, or deletes it too.
+    /// A transaction writes a key twice, or writes and deletes it.
     DuplicateKey,
     /// A transaction has more than [`RequestLimits::operations`] or [`RequestLimits::operations_in_all`].
     TooManyOperations,
-    /// It has more than [`RequestLimits::bytes`].
+    /// The request has more than [`RequestLimits::bytes`].
     RequestTooLarge,
-    /// It looks at more entries than [`VISITS_MAX`] allows, or changes more than [`CHANGES_MAX`].
+    /// The operation visits more entries than [`VISITS_MAX`] allows, or changes more than [`CHANGES_MAX`].
     TooManyEntries,
-    /// Its answer would be longer than [`ANSWER_BYTES_MAX`].
+    /// The answer would be longer than [`ANSWER_BYTES_MAX`].
     AnswerTooLarge,
     /// The time to live of a session is longer than [`TIME_TO_LIVE_MAX`].
     TimeToLiveTooLong,
-    /// The client waits for more requests than are remembered per client: [`OPEN_MAX`](crate::state::requests::OPEN_MAX) of
-    /// them.
+    /// The client awaits more requests than are remembered per client, [`OPEN_MAX`](crate::state::requests::OPEN_MAX).
     TooManyRequests,
-    /// Requests of too many incarnations would be remembered: more than [`CLIENTS_MAX`](crate::state::requests::CLIENTS_MAX).
+    /// More than [`CLIENTS_MAX`](crate::state::requests::CLIENTS_MAX) incarnations would have remembered requests.
     TooManyClients,
-    /// A later incarnation of the same node has been here.
+    /// A later incarnation of the same node has already sent requests.
     FormerLife,
     /// A command on partitions is refused.
     Partitions(partitions::Refusal),

@@ -1,7 +1,7 @@
-//! Numbers and bytes as bytes, and back: the parts of the encodings of commands, entries and states.
+//! Encoding of numbers and byte strings: the parts of the encodings of commands, entries and states.
 //!
-//! A number has seven bits in each byte, the lowest first, and no more bytes than it needs; so equal values have equal bytes.
-//! Bytes have their length in front.
+//! A number has seven bits in each byte, the lowest first, and as few bytes as possible, so equal values have equal
+//! encodings. A byte string is preceded by its length.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,7 +14,7 @@ use super::session_id::SessionId;
 /// The deepest nesting of transactions.
 pub const NESTING_MAX: usize = 64;
 
-/// The longest encoding of a number, in bytes: a longer one would have more than 64 bits.
+/// The longest encoding of a number, in bytes: enough for 64 bits.
 const NUMBER_LENGTH_MAX: usize = 10;
 
 /// The reason why bytes cannot be decoded.
@@ -26,7 +26,7 @@ pub enum DecodeError {
     Long,
     /// A number has more bytes than it needs, or more than 64 bits.
     Number,
-    /// The kind of a value is not known; a later program may know it.
+    /// The tag of a value is not known; a later program may know it.
     Kind(&'static str),
     /// A field has a value that it cannot have.
     Value(&'static str),
@@ -60,7 +60,7 @@ pub(super) fn number_length(number: u64) -> usize {
     usize::try_from(bits.div_ceil(7)).expect("at most ten")
 }
 
-/// Puts a number at the start of `place`, which then begins after it.
+/// Writes a number to the start of `place`, and advances `place` past it.
 ///
 /// # Panics
 /// If the place is too short.
@@ -80,12 +80,12 @@ fn write_number(place: &mut [u8], mut number: u64) {
     }
 }
 
-/// A number with a sign as one without: small ones stay small.
+/// The zigzag encoding of a signed number: numbers near 0 stay small.
 pub(super) fn unsigned(number: i64) -> u64 {
     (number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned()
 }
 
-/// The way back from [`unsigned`].
+/// The inverse of [`unsigned`].
 pub(super) fn signed(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
@@ -97,7 +97,7 @@ pub(super) fn push_number(to: &mut Vec<u8>, number: u64) {
     write_number(&mut to[start..], number);
 }
 
-/// Appends bytes with their length.
+/// Appends a byte string, preceded by its length.
 pub(super) fn push_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     push_number(to, u64::try_from(bytes.len()).expect("a length fits"));
     to.extend_from_slice(bytes);
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(super) fn number(&mut self) -> Result<u64, DecodeError> {
-        // Most are small, and the map compares keys, which have their length in front.
+        // Fast path: most numbers are small, and each comparison of keys reads one, the length.
         match self.rest.split_first() {
             Some((&byte, rest)) if byte < 0x80 => {
                 self.rest = rest;
@@ -162,13 +162,13 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Reads bytes with their length in front.
+    /// Reads a byte string that is preceded by its length.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.number()?;
         self.exactly(usize::try_from(length).map_err(|_| DecodeError::Short)?)
     }
 
-    /// Reads a list with its length in front. Room is made for no more than the bytes that are left can be.
+    /// Reads a list that is preceded by its length. A false length allocates no memory in advance.
     pub(super) fn list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<T, DecodeError>,
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         if length > self.rest.len() {
             return Err(DecodeError::Short);
         }
-        // Each element takes a byte at least, but may be much larger in memory; so the list grows as they come.
+        // An element takes at least one byte, but may be much larger in memory, so the list grows as elements are read.
         let mut list = Vec::new();
         for _ in 0..length {
             list.push(one(self)?);

@@ -1,7 +1,7 @@
 //! The state that replicas keep: the map, the sessions, and the applied requests.
 //!
-//! It depends on nothing but the requests that were applied and their order; so it is the same on all nodes that have
-//! applied the same ones.
+//! It depends only on the applied requests and their order, so it is the same on all nodes that have applied the same
+//! requests.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -45,13 +45,13 @@ pub struct State {
     cost: u64,
 }
 
-/// A choice whether operations make answers, for a client that waits for them. Otherwise none are made: they may be
-/// much larger than the request.
+/// Whether operations produce answers. They do only for a client that awaits them, because answers may be much larger
+/// than requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// A client of this node waits for the answers.
+    /// A client of this node awaits the answers.
     Wanted,
-    /// No client waits: an operation is answered with [`Answer::Done`].
+    /// No client awaits them: an operation is answered with [`Answer::Done`].
     Unwanted,
 }
 
@@ -89,14 +89,13 @@ impl State {
         }
     }
 
-    /// Applies a request, unless it was applied before. A refused one counts as applied, except where the state cannot
+    /// Applies a request, unless it was applied before. A refused request counts as applied, unless the state cannot
     /// remember it: [`Refusal::TooManyRequests`], [`Refusal::TooManyClients`] and [`Refusal::FormerLife`].
     pub fn apply(&mut self, request: &Request) -> Applied {
         self.apply_for(request, Answers::Wanted)
     }
 
-    /// The same, where perhaps no client waits for the answers: the same is done and refused, also where no answers are
-    /// made.
+    /// Like [`Self::apply`], with or without answers. The effect and the refusals are the same in both cases.
     pub fn apply_for(&mut self, request: &Request, answers: Answers) -> Applied {
         let result = match self.requests.admit(request) {
             Ok(true) => self.execute(request.client, &request.command, answers),
@@ -107,14 +106,14 @@ impl State {
         Applied::First(Outcome { version: self.map.version(), result })
     }
 
-    /// True if a request was applied, or its sender waits for it no more.
+    /// True if a request was applied, or its sender does not await it any more.
     #[must_use]
     pub fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
         self.requests.has(client, sequence)
     }
 
-    /// Takes the cost of the requests applied since the last call, besides their bytes, as the number of bytes of
-    /// records that take as long.
+    /// Returns and resets the cost of the requests applied since the last call, in addition to their bytes. The unit is
+    /// the time to apply one byte of records.
     pub fn take_cost(&mut self) -> u64 {
         core::mem::take(&mut self.cost)
     }
@@ -125,7 +124,7 @@ impl State {
             Command::Compact(version) => self.map.compact(*version).map(|()| Answer::Done),
             Command::Begin { session, time_to_live } => self.begin(*session, *time_to_live),
             Command::End { session } => self.end(*session),
-            // The session of a node is ended with the node, by the leader or the node itself, and by no other.
+            // Only the leader or the node itself ends the session of a node.
             Command::Expire { session } if self.partitions.end(*session) => Ok(Answer::Ended { count: 0 }),
             Command::Expire { session } => self.end(*session),
             Command::Partitions(command) => self.obey(sender, command),
@@ -190,14 +189,14 @@ impl State {
         self.map.read(read)
     }
 
-    /// Does an operation that [only reads](Operation::only_reads); `None` if it may do more.
+    /// Performs an operation that [only reads](Operation::only_reads); `None` for any other operation.
     #[must_use]
     pub fn observe(&self, operation: &Operation) -> Option<Outcome> {
         self.observe_within(operation, u64::MAX)
     }
 
-    /// The same, but also refuses with [`Refusal::TooManyEntries`] an operation that would look at more entries than
-    /// `looks`.
+    /// Like [`Self::observe`], but refuses an operation that would read more entries than `looks` with
+    /// [`Refusal::TooManyEntries`].
     #[must_use]
     pub fn observe_within(&self, operation: &Operation, looks: u64) -> Option<Outcome> {
         operation
@@ -205,10 +204,11 @@ impl State {
             .then(|| Outcome { version: self.map.version(), result: self.only_read(operation, looks) })
     }
 
-    /// The changes of some keys from a version on, in order; none if that is yet to come. The changes of one version
-    /// follow each other; a key may be among them more than once.
+    /// The changes of some keys from a version on, in order; none for a future version. A key may occur more than once
+    /// in one version.
     ///
-    /// For one key, it costs as many steps as it has such changes; for more, as many as there are of all keys.
+    /// The time is proportional to the number of such changes of the key, if there is one key, and otherwise of all
+    /// keys.
     ///
     /// # Errors
     /// [`Refusal::Compacted`], if not all of them are known any more.
@@ -221,7 +221,8 @@ impl State {
         self.changes_in(keys, from..self.version().next(), previous)
     }
 
-    /// The same in these versions. The time depends only on the changes of these versions, however long the history is.
+    /// Like [`Self::changes`], for a range of versions. The time depends only on the changes in that range, not on the
+    /// length of the history.
     ///
     /// # Errors
     /// [`Refusal::Compacted`], if not all of them are known any more.
@@ -234,9 +235,8 @@ impl State {
         self.map.changes(keys, versions, previous)
     }
 
-    /// The changes of all keys from a version on, in order, for a watcher that was sent all before it: those compacted
-    /// meanwhile too, as long as this process has them. A few thousand changes stay so, which differs from node to
-    /// node.
+    /// The changes of all keys from a version on, in order, for a watcher that has been sent all earlier ones. It
+    /// includes compacted changes that this process still has, a few thousand at most, which differ from node to node.
     ///
     /// # Errors
     /// [`Refusal::Compacted`], if not all of them are known any more.
@@ -266,8 +266,7 @@ impl State {
         &self.partitions
     }
 
-    /// The time for which a session lives without being kept alive, whether a client has begun it or a node is up by
-    /// it; `None` if there is no such session.
+    /// The time to live of a session, of a client or of a node; `None` if there is no such session.
     #[must_use]
     pub fn time_to_live(&self, id: SessionId) -> Option<Duration> {
         let of_client = self.sessions.find(id).map(Session::time_to_live);
@@ -285,7 +284,7 @@ impl State {
         self.sessions.iter()
     }
 
-    /// The limits that are in force.
+    /// The current limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
@@ -316,7 +315,7 @@ impl State {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let Size { bytes, history_bytes, .. } = self.size();
-        // More than needed, so that nothing is moved while it grows.
+        // More than needed, so that it is never reallocated.
         let mut to = Vec::with_capacity(usize::try_from(bytes + history_bytes).unwrap_or_default());
         push_number(&mut to, FORMAT);
         push_limits(&mut to, self.limits);
@@ -328,7 +327,7 @@ impl State {
         to
     }
 
-    /// The state that these bytes encode. It answers everything as the one that they were made of.
+    /// The state that these bytes encode. It behaves like the state of which they are a snapshot.
     ///
     /// # Errors
     /// [`DecodeError`] if they are none.
@@ -353,7 +352,7 @@ impl State {
         Ok(Self { map, sessions, partitions, requests, limits, secret, cost: 0 })
     }
 
-    /// A number that is the same for equal states, and rarely for others. It takes as long as a snapshot.
+    /// A hash of the state. It takes as long as a snapshot.
     #[must_use]
     pub fn digest(&self) -> u64 {
         // FNV-1a.

@@ -1,6 +1,6 @@
-//! Builders of the most common commands: one key is read, or written, or written unless it was changed meanwhile.
+//! Builders of the most common commands: read one key, write it, or write it unless it was changed meanwhile.
 //!
-//! They make the same values as code that fills every field by hand.
+//! Each fills in the fields that have a usual value.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,7 +13,7 @@ use crate::entry::Entry;
 use crate::partitions;
 
 impl Read {
-    /// Asks for the entry of this key as it is now.
+    /// A request for the present entry of this key.
     #[must_use]
     pub fn one(key: impl AsRef<[u8]>) -> Self {
         Self::of(Keys::One(key.as_ref().into()))
@@ -21,7 +21,7 @@ impl Read {
 }
 
 impl Write {
-    /// Writes this value under this key. The entry stays until it is deleted, and the one before it is not returned.
+    /// Writes this value under this key, without a session, and without returning the entry before it.
     #[must_use]
     pub fn new(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         Self {
@@ -32,15 +32,15 @@ impl Write {
         }
     }
 
-    /// The same with an entry that goes when this session ends.
+    /// The same write, with an entry that is deleted when this session ends.
     #[must_use]
     pub fn in_session(self, session: SessionId) -> Self {
         Self { session: Replace::With(Some(session)), ..self }
     }
 
-    /// The same only if the key was neither written nor deleted since it was read: compare-and-set. `before` is the
-    /// entry that was read, `None` if there was none. [`Answer::Decided`](super::Answer::Decided) tells whether it was
-    /// written.
+    /// Compare-and-set: the same write, only if the key was neither written nor deleted since it was read. `before` is
+    /// the entry that was read, `None` if there was none. [`Answer::Decided`](super::Answer::Decided) reports whether
+    /// the key was written.
     #[must_use]
     pub fn if_unchanged(self, before: Option<&Entry>) -> Transaction {
         Transaction {
@@ -52,16 +52,16 @@ impl Write {
 }
 
 impl Comparison {
-    /// Holds if this key was neither written nor deleted since it was read. `before` is the entry that was read, `None`
-    /// if there was none.
+    /// A condition that this key was neither written nor deleted since it was read. `before` is the entry that was
+    /// read, `None` if there was none.
     #[must_use]
     pub fn unchanged(key: impl AsRef<[u8]>, before: Option<&Entry>) -> Self {
-        // A version changes a key once at most, so the version tells whether it is the same entry.
+        // A version changes a key at most once, so equal versions mean the same entry.
         let changed_at = before.map_or(0, |entry| entry.changed_at().0);
         Self {
             keys: Keys::One(key.as_ref().into()),
             relation: Relation::Equal,
-            // A number that does not fit is the version of no entry.
+            // A version that does not fit belongs to no entry.
             compared: Compared::ChangedAt(i64::try_from(changed_at).unwrap_or(i64::MAX)),
         }
     }

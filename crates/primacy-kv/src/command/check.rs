@@ -1,4 +1,4 @@
-//! The checks of a command by itself, before it is replicated.
+//! The checks of a command before it is replicated, which need no state.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -9,49 +9,49 @@ use super::{Command, Compared, Comparison, Keys, Operation, Refusal, Replace, Tr
 use crate::encoding::NESTING_MAX;
 use crate::partitions;
 
-/// The longest time for which a session may live without being kept alive: that of the stores whose clients may ask.
+/// The longest time to live of a session, which is etcd's.
 pub const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(TIME_TO_LIVE_SECONDS_MAX);
 
 const TIME_TO_LIVE_SECONDS_MAX: u64 = 9_000_000_000;
 
-/// The bytes of a request unless set otherwise: 1.5 MiB.
+/// The default limit on the bytes of a request: 1.5 MiB.
 pub const REQUEST_BYTES_MAX: usize = 3 << 19;
 
-/// The operations of a transaction unless set otherwise.
+/// The default limit on the operations of a transaction.
 pub const OPERATIONS_MAX: usize = 128;
 
-/// The comparisons and operations of a transaction in all, over all nested ones and both branches, unless set
-/// otherwise: three full lists, and as much again.
+/// The default limit on all comparisons and operations of a transaction, over all nested ones and both branches: twice
+/// three full lists.
 pub const OPERATIONS_IN_ALL_MAX: usize = 6 * OPERATIONS_MAX;
 
-/// The highest number of entries that an operation may look at beside twice all that there are, and twice all changes
-/// of the history: its comparisons, reads and deletions together, an entry or a deleted key counted as often as it is
-/// looked at.
+/// The limit on the entries that an operation may visit in addition to twice all entries and changes of the history.
+/// Comparisons, reads and deletions count together, and an entry or a deleted key counts at each visit.
 pub const VISITS_MAX: u64 = 1_000_000;
 
-/// The most entries that an operation may write and delete, and the most that may go with a session, but for those that the last
-/// transaction adds. Every node changes them in one piece,
-/// on the thread that keeps the lead: that takes some 25 ms, and ten times as long in a build for development.
+/// The limit on the entries that an operation may write and delete, and on the entries of a session, which the last
+/// transaction may exceed. Every node applies them in one step, on the thread that renews the lead: this takes some 25
+/// ms, and ten times as long in a debug build.
 pub const CHANGES_MAX: u64 = 25_000;
 
-/// The most bytes that the answer of an operation may take: keys and values, with 88 for each entry.
+/// The limit on the bytes of an operation's answer: keys and values, with 88 for each entry.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// The bytes that the bounds and the order of a read take besides.
+/// The bytes that the bounds and the order of a read count in addition.
 const READ_BYTES: usize = 64;
 
-/// The bytes that each operation counts besides its keys and values: no less than its encoding takes.
+/// The bytes that each operation counts in addition to its keys and values: no less than its encoding takes.
 const OPERATION_BYTES: usize = 16;
 
-/// The limits on the size of a request. Only a node that takes requests checks them; a replicated request is applied.
+/// The limits on the size of a request. Only the node that receives a request checks them; a replicated request is
+/// applied without this check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestLimits {
     /// The limit on keys and values, with a few bytes for each operation.
     pub bytes: usize,
-    /// The limit on each of the three lists of a transaction. The length of the longest one is taken off for those
-    /// within.
+    /// The limit on each of the three lists of a transaction. For nested transactions it is lower by the length of the
+    /// longest list.
     pub operations: usize,
-    /// The limit on comparisons and operations over all transactions within one, and both branches of each.
+    /// The limit on comparisons and operations in a transaction and all nested ones, in both branches of each.
     pub operations_in_all: usize,
 }
 
@@ -67,7 +67,7 @@ impl Default for RequestLimits {
 }
 
 impl Command {
-    /// The number of bytes: those of keys and values, with a few for each operation.
+    /// The size in bytes: keys and values, with a few bytes for each operation.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -77,7 +77,7 @@ impl Command {
         }
     }
 
-    /// Checks that the command may be replicated, as far as that can be told without the state.
+    /// Checks that the command may be replicated, as far as that can be decided without the state.
     ///
     /// # Errors
     /// The first fault: [`Refusal::EmptyKey`], [`Refusal::TooManyOperations`], [`Refusal::DuplicateKey`],
@@ -101,7 +101,7 @@ impl Command {
 }
 
 impl Operation {
-    /// As [`Command::check`]; for an operation that only reads and is not replicated.
+    /// Like [`Command::check`], for an operation that only reads and is not replicated.
     ///
     /// # Errors
     /// As [`Command::check`].
@@ -130,7 +130,7 @@ impl Operation {
         if key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
     }
 
-    /// The number of comparisons and operations: itself and all nested ones.
+    /// The number of comparisons and operations, itself and all nested ones included.
     fn count(&self) -> usize {
         match self {
             Self::Read(_) | Self::Write(_) | Self::Delete(_) => 1,
@@ -203,9 +203,9 @@ struct Touched<'a> {
 }
 
 impl<'a> Touched<'a> {
-    /// Takes the write of a key, unless it is deleted, or written but not in a branch that excludes this one.
+    /// Adds the write of a key. Refuses it if the key is deleted, or written other than in the excluded branch.
     fn write(&mut self, key: &'a [u8], excluded: &BTreeSet<&'a [u8]>) -> Result<(), Refusal> {
-        // An open-ended range is no interval for the server whose clients these are, and overlaps nothing.
+        // As in etcd, an open-ended range does not count as overlapping.
         let covers = |keys: &&Keys| !matches!(keys, Keys::From(_)) && keys.contain(key);
         if self.deleted.iter().any(covers) || (self.written.contains(key) && !excluded.contains(key)) {
             return Err(Refusal::DuplicateKey);
@@ -215,8 +215,8 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// Refuses a key that would be written twice, or deleted and written. A key written by one nested transaction and
-/// deleted by a later one is let through, as other servers do: then the order decides.
+/// Refuses a key that would be written twice, or deleted and written. A key that one nested transaction writes and a
+/// later one deletes is accepted, as in etcd: the order decides.
 fn overlaps(operations: &[Operation]) -> Result<Touched<'_>, Refusal> {
     let mut touched = Touched::default();
     for operation in operations {

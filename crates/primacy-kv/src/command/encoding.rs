@@ -1,7 +1,6 @@
 //! Requests as bytes, and back.
 //!
-//! The first byte is the format. Everything is encoded in one way, so a decoded request is encoded as the same bytes
-//! again.
+//! The first byte is the format. The encoding is canonical: a decoded request is encoded as the same bytes again.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,11 +19,11 @@ use crate::encoding::{
 };
 use crate::partitions::encoding as partitions;
 
-/// The format of requests that this program writes, and the only one that it reads. A request that can express more is
-/// another format; and so is a change in the effect of one, since all nodes must make the same of it.
+/// The format of requests that this program writes, and the only one that it reads. It must change when requests can
+/// express more, and when the effect of a request changes, because all nodes must apply it alike.
 pub const FORMAT: u8 = 1;
 
-/// The bytes of a request besides its client's name, keys and values, as a first guess.
+/// The initial capacity for a request in addition to its keys and values, in bytes.
 const ROOM: usize = 64;
 
 mod tag {
@@ -54,7 +53,7 @@ mod tag {
     pub(super) const VALUE: u8 = 5;
 }
 
-/// The optional parts of a read besides its keys; a missing part is as [`Read::of`] has it.
+/// The optional parts of a read; a missing part has the value that [`Read::of`] gives it.
 mod read_has {
     pub(super) const AT: u8 = 1;
     pub(super) const LIMIT: u8 = 2;
@@ -63,7 +62,7 @@ mod read_has {
     pub(super) const ALL: u8 = 15;
 }
 
-/// The optional parts of a write besides its key.
+/// The optional parts of a write.
 mod write_has {
     pub(super) const VALUE: u8 = 1;
     pub(super) const SESSION: u8 = 2;
@@ -91,10 +90,10 @@ impl Request {
         to
     }
 
-    /// Checks that these bytes can be decoded, if they are a request at all.
+    /// Checks that this program knows the format of an encoded request.
     ///
     /// # Errors
-    /// [`DecodeError::Format`], if they are in a format of another version.
+    /// [`DecodeError::Format`], if it does not.
     pub fn check_format(bytes: &[u8]) -> Result<(), DecodeError> {
         match bytes.first() {
             Some(&FORMAT) | None => Ok(()),
@@ -102,8 +101,8 @@ impl Request {
         }
     }
 
-    /// The sender of this request, and its number; `None` if not even that can be decoded. Both keep their places in
-    /// every later format, so that an unreadable request can be refused.
+    /// The sender of this request, and its number; `None` if they cannot be decoded. Every later format keeps both in
+    /// the same place, so that an unreadable request can be refused.
     #[must_use]
     pub fn sender(bytes: &[u8]) -> Option<(Identity, u64)> {
         let mut from = Reader::new(bytes);
@@ -114,7 +113,7 @@ impl Request {
     /// The request that these bytes encode.
     ///
     /// # Errors
-    /// [`DecodeError`] if they are none.
+    /// [`DecodeError`] if they do not encode one.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::check_format(bytes)?;
         let mut from = Reader::new(bytes);
@@ -129,7 +128,7 @@ impl Request {
 }
 
 impl Command {
-    /// The bytes of the key and the value of a single write, which is what most requests are.
+    /// The length of the key and the value, if the command is a single write, as most are.
     fn contents(&self) -> usize {
         match self {
             Self::Operate(Operation::Write(Write { key, value: Replace::With(value), .. })) => {
@@ -273,7 +272,7 @@ fn push_list<T>(to: &mut Vec<u8>, list: &[T], one: impl Fn(&mut Vec<u8>, &T)) {
     }
 }
 
-/// Appends one of a few choices, as its index among them.
+/// Appends the index of `chosen` among the choices.
 fn push_choice<T: Copy + PartialEq>(to: &mut Vec<u8>, choices: &[T], chosen: T) {
     let place = choices.iter().position(|&choice| choice == chosen).expect("one of them");
     to.push(u8::try_from(place).expect("there are few"));
@@ -367,7 +366,7 @@ fn flags(from: &mut Reader<'_>, all: u8) -> Result<u8, DecodeError> {
     if flags & !all == 0 { Ok(flags) } else { Err(DecodeError::Kind("a part of an operation")) }
 }
 
-/// Bounds that bound nothing are not encoded, and so not decoded.
+/// Reads bounds. The default bounds are never encoded, and so refused.
 fn bounds(from: &mut Reader<'_>) -> Result<Bounds, DecodeError> {
     let bounds = Bounds { from: Version(from.number()?), to: Version(from.number()?) };
     if bounds == Bounds::default() { Err(DecodeError::Value("bounds")) } else { Ok(bounds) }

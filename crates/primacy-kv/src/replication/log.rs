@@ -1,8 +1,8 @@
-//! The log: records in the order of their numbers, of which the oldest have been replaced by a snapshot.
+//! The log: records in the order of their numbers. A snapshot replaces the oldest.
 //!
 //! A term has one leader, which numbers its records from 1 without gaps, and whose first record names the record before
-//! it. So a number names not only a record but all records up to it: two logs whose last numbers are equal are equal.
-//! That is why a number is all that a node ever has to report about its log.
+//! it. So a number identifies not only a record but all records up to it: two logs with the same last number are equal.
+//! That is why a node only ever reports one number about its log.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -12,16 +12,16 @@ use primacy_core::term::LeaderSequence;
 
 use super::voters::Voters;
 
-/// The approximate overhead of a record beside its payload, in bytes: in memory and on the disk.
+/// The approximate overhead of a record in addition to its payload, in bytes, in memory and on disk.
 const RECORD_OVERHEAD: usize = 64;
 
-/// The longest payload of a record, in bytes: more than a request has that may be replicated.
+/// The longest payload of a record, in bytes: longer than any valid request.
 pub const PAYLOAD_MAX: usize = 2 << 20;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Its number, which is above those of all records before it.
+    /// Its number, above the numbers of all records before it.
     pub number: LeaderSequence,
     /// The content.
     pub body: RecordBody,
@@ -30,16 +30,16 @@ pub struct Record {
 /// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RecordBody {
-    /// A term begins: the first record of each.
+    /// The first record of a term.
     Begin {
         /// The last record before it; [`LeaderSequence::NONE`] if there is none.
         after: LeaderSequence,
-        /// The voters, stated again.
+        /// The voters, restated.
         voters: Arc<Voters>,
     },
-    /// The voters from here on.
+    /// The new voters, from this record on.
     Voters(Arc<Voters>),
-    /// A payload for the replicated state. The log does not look into it.
+    /// A payload for the replicated state, opaque to the log.
     Payload(Arc<[u8]>),
 }
 
@@ -48,23 +48,23 @@ pub enum RecordBody {
 pub struct Snapshot {
     /// The last record in it.
     pub number: LeaderSequence,
-    /// The voters then.
+    /// The voters at that record.
     pub voters: Arc<Voters>,
-    /// The state then, in its own encoding.
+    /// The state at that record, in its own encoding.
     pub state: Arc<[u8]>,
 }
 
-/// A write to the disk of a log. A number on a disk never goes back: no record is ever taken away or replaced, except
-/// by a snapshot whose number is above it.
+/// A write to the disk of a log. The last number on a disk never decreases: records are removed only when a snapshot
+/// with a number not below theirs replaces them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// These records, after those that are there.
+    /// Append these records.
     Append(Vec<Record>),
-    /// This snapshot, in place of all records up to its number; those after it stay.
+    /// Replace all records up to the snapshot's number by the snapshot; keep the later ones.
     Snapshot(Arc<Snapshot>),
 }
 
-/// The contents of the disk of a log; empty if it had none.
+/// The contents of the disk of a log; empty if there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stored {
     /// The latest snapshot.
@@ -76,7 +76,7 @@ pub struct Stored {
 /// The records that a node has in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Log {
-    /// The record before the first one here; the state up to it is elsewhere.
+    /// The number before the first record in memory.
     base: LeaderSequence,
     records: VecDeque<Record>,
     /// The approximate size of the records, in bytes.
@@ -96,7 +96,7 @@ impl Record {
             }
     }
 
-    /// True if it comes right after the record of this number.
+    /// True if this record may directly follow the record with the number `last`.
     #[must_use]
     pub fn follows(&self, last: LeaderSequence) -> bool {
         match &self.body {
@@ -109,7 +109,7 @@ impl Record {
         }
     }
 
-    /// The voters that it states.
+    /// The voters that it states, if it states any.
     #[must_use]
     pub const fn voters(&self) -> Option<&Arc<Voters>> {
         match &self.body {
@@ -120,19 +120,19 @@ impl Record {
 }
 
 impl Log {
-    /// An empty log after this number.
+    /// An empty log that begins after the record with this number.
     #[must_use]
     pub const fn after(base: LeaderSequence) -> Self {
         Self { base, records: VecDeque::new(), bytes: 0 }
     }
 
-    /// The last number; that of the base if there is no record.
+    /// The last number; the base if there is no record.
     #[must_use]
     pub fn last(&self) -> LeaderSequence {
         self.records.back().map_or(self.base, |record| record.number)
     }
 
-    /// The number before the first record that is still here.
+    /// The number before the first record in memory.
     #[must_use]
     pub const fn base(&self) -> LeaderSequence {
         self.base
@@ -144,13 +144,13 @@ impl Log {
         self.bytes
     }
 
-    /// The number of records that are here.
+    /// The number of records in memory.
     #[must_use]
     pub fn count(&self) -> usize {
         self.records.len()
     }
 
-    /// Puts a record behind the last one.
+    /// Appends a record.
     ///
     /// # Panics
     /// If it does not follow the last one.
@@ -160,7 +160,8 @@ impl Log {
         self.records.push_back(record);
     }
 
-    /// The number of records up to this number; `None` if the log does not pass over it, or has it no more.
+    /// The number of records in memory up to this number; `None` if the log does not contain it, or it is below the
+    /// base.
     #[must_use]
     pub fn position(&self, number: LeaderSequence) -> Option<usize> {
         if number == self.base {
@@ -169,8 +170,8 @@ impl Log {
         self.records.binary_search_by_key(&number, |record| record.number).ok().map(|index| index + 1)
     }
 
-    /// The number of records after this one. If the log does not pass over that number, or has it no more: the number
-    /// of records that are here, which is all that is known.
+    /// The number of records after this number; if the log does not contain that number, or it is below the base, the
+    /// number of records in memory.
     #[must_use]
     pub fn count_after(&self, number: LeaderSequence) -> u64 {
         let last = self.last();
@@ -181,7 +182,7 @@ impl Log {
     }
 
     /// The records after this number, as many as fit into `bytes`, but at least one if there is any; `None` if the log
-    /// does not pass over that number, or no longer has the records after it.
+    /// does not contain that number, or no longer has the records after it.
     #[must_use]
     pub fn since(&self, number: LeaderSequence, bytes: usize) -> Option<Vec<Record>> {
         let mut room = bytes;
@@ -203,7 +204,7 @@ impl Log {
         self.records.get(self.position(number)?)
     }
 
-    /// Forgets the oldest records, none above `number`, until the rest take up no more than `bytes`.
+    /// Drops the oldest records, none above `number`, until the rest take at most `bytes`.
     pub fn forget(&mut self, number: LeaderSequence, bytes: usize) {
         while self.bytes > bytes
             && self.records.front().is_some_and(|record| record.number <= number)

@@ -1,7 +1,7 @@
 //! The messages between the replicas of a log.
 //!
-//! Every message belongs to a term: one that does not name the term to which its receiver is bound is ignored. Answers
-//! name the incarnation that asked, because an answer to an earlier one may be about a log that is lost.
+//! Every message has a term, and is ignored if its receiver is bound to another one. Answers name the incarnation that
+//! asked, because an answer to an earlier incarnation may refer to a lost log.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,36 +15,37 @@ use super::voters::Voters;
 /// The content of a message between replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// "I was elected in my term. How far is your log? And promise to take nothing from an earlier leader."
+    /// From a new leader: "I was elected in my term. Promise to take no record of an earlier term, and report the end
+    /// of your log."
     Sync,
-    /// The answer, which is that promise.
+    /// The answer, and the promise.
     SyncReply {
         /// The incarnation that asked.
         to: Incarnation,
         /// The last number of the log, all of it durable.
         last: LeaderSequence,
     },
-    /// "Your log is longer: send the records after this number."
+    /// From a new leader: "Your log is longer: send the records after this number."
     Fetch {
-        /// The last number of the node that asks.
+        /// The last number of the leader's log.
         after: LeaderSequence,
     },
-    /// The answer, if the log passes over that number.
+    /// The answer, if the log contains that number.
     Fetched {
         /// The incarnation that asked.
         to: Incarnation,
-        /// The number that was named.
+        /// The number in the request.
         after: LeaderSequence,
         /// The records after it, or the first part of them.
         records: Vec<Record>,
     },
-    /// From the leader: "These come after that number, and so far all is committed."
+    /// From the leader: "Append these records after that number; all records up to `committed` are committed."
     Append {
-        /// The number of the round, which grows with each that is sent to one follower.
+        /// The round: the number of this message among those to the same follower.
         round: u64,
         /// The number before the first of the records.
         after: LeaderSequence,
-        /// The records; none, if only the rest is news.
+        /// The records; none, if the message only reports the commit number, or asks for an answer.
         records: Vec<Record>,
         /// The last number that is committed, as far as the leader knows.
         committed: LeaderSequence,
@@ -57,21 +58,21 @@ pub enum Body {
         round: u64,
         /// The last number of the follower's log.
         last: LeaderSequence,
-        /// True if the records did not fit behind that.
+        /// True if the records did not follow the end of the log.
         gap: bool,
-        /// True if the follower has lost its log: its records do not count yet.
+        /// True if the follower is recovering from the loss of its log: its records do not count yet.
         recovering: bool,
     },
-    /// "The records that you need are not in my log any more, or your log went another way: take this snapshot."
+    /// "My log no longer has the records that you need, or your log has diverged from it: fetch this snapshot."
     Offer {
-        /// The last number in it.
+        /// The number of the last record in the snapshot.
         number: LeaderSequence,
     },
-    /// "Send the snapshot of this number from here on."
+    /// "Send the snapshot with this number from this offset on."
     Part {
         /// The number of the snapshot.
         number: LeaderSequence,
-        /// The number of bytes of it that are there.
+        /// The number of bytes that are already received.
         offset: u64,
     },
     /// A part of a snapshot.
@@ -84,24 +85,24 @@ pub enum Body {
         voters: Arc<Voters>,
         /// The number of bytes before this part.
         offset: u64,
-        /// The number of bytes of the whole.
+        /// The length of the whole snapshot, in bytes.
         length: u64,
         /// The part.
         bytes: Arc<[u8]>,
     },
-    /// "I have lost my log. Who leads?"
+    /// "I have lost my log: report whether you lead."
     Recover,
-    /// The answer of a node that has not.
+    /// The answer of a node that has not lost its log.
     RecoverReply {
         /// The incarnation that asked.
         to: Incarnation,
-        /// The last number of the node that answers, if it leads and has committed the first record of its term.
+        /// The last number of the sender's log, if the sender leads and has committed the first record of its term.
         leads_up_to: Option<LeaderSequence>,
     },
 }
 
 impl Body {
-    /// True if only a leader sends it: then its term binds the receiver, as a heartbeat of it would.
+    /// True if only a leader sends it: then its term binds the receiver, as a heartbeat does.
     #[must_use]
     pub const fn leads(&self) -> bool {
         matches!(self, Self::Sync | Self::Append { .. })

@@ -21,11 +21,12 @@
 //! ```
 //!
 //! Why nothing is lost: a committed record is on a majority. The answers to [`Body::Sync`] come from a majority, and
-//! each is a promise to take nothing from an earlier leader any more. The two share a node, which took the record
-//! before it promised. So the highest number among the answers is that of the record or above it, and a log that is
-//! whole up to there has it.
+//! each is a promise to take no more records of an earlier term. The two majorities share a node, which took the record
+//! before it promised. So the highest number among the answers is not below the record's, and a log that is complete up
+//! to that number contains the record.
 //!
-//! Records that were never committed may be in that log. They are kept: no client was told that they failed.
+//! That log may also contain records that were never committed. They are kept, because no client was told that they
+//! failed.
 
 mod committing;
 mod leader_sync;
@@ -57,7 +58,8 @@ use super::message::Body;
 use super::voters::Voters;
 use crate::encoding::DecodeError;
 
-/// The most bytes of uncommitted records in memory before others have to wait, and the most payloads that are gathered.
+/// The limits on the bytes of uncommitted records in memory, and on gathered payloads, beyond which proposals have to
+/// wait.
 const UNCOMMITTED_MAX: usize = 64 << 20;
 const GATHERED_MAX: usize = 16_384;
 
@@ -65,18 +67,19 @@ const GATHERED_MAX: usize = 16_384;
 pub trait Replicated: Clone {
     /// The result of applying a payload, returned to its proposer.
     type Outcome: Clone + core::fmt::Debug;
-    /// Checks that this program knows the format of a payload. An unknown one is neither taken nor applied.
+    /// Checks that this program knows the format of a payload. A record in an unknown format is neither taken nor
+    /// applied.
     ///
     /// # Errors
     /// [`DecodeError::Format`]
     fn check(_payload: &[u8]) -> Result<(), DecodeError> {
         Ok(())
     }
-    /// Applies a payload. An invalid payload in a known format changes nothing; on all nodes alike, and in all
-    /// versions. The result is for clients of this process, `me`.
+    /// Applies a payload. An invalid payload in a known format changes nothing, on all nodes and in all versions. The
+    /// result is for clients of this process, `me`.
     fn apply(&mut self, number: LeaderSequence, payload: &[u8], me: Identity) -> Self::Outcome;
-    /// Takes the cost of the payloads applied since the last call, as the number of bytes of records that take as long.
-    /// A log that takes long to apply is shortened as a long one is.
+    /// Returns and resets the cost of the payloads applied since the last call, in addition to their bytes. The unit is
+    /// the time to apply one byte of records. The cost counts toward the next snapshot.
     fn take_cost(&mut self) -> u64 {
         0
     }
@@ -85,15 +88,16 @@ pub trait Replicated: Clone {
     /// Restores the bytes that [`snapshot`](Self::snapshot) gave.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no snapshot; [`DecodeError::Format`] if they may be one to another version.
+    /// [`DecodeError`] if the bytes are not a snapshot; [`DecodeError::Format`] if another version may be able to
+    /// decode them.
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError>;
     /// The state before the first record.
     fn empty() -> Self;
-    /// Becomes another state, which was restored. It may be of records that are not committed, and never will be.
+    /// Replaces this state by a restored one, which may include records that are not committed, and never will be.
     fn become_other(&mut self, other: Self) {
         *self = other;
     }
-    /// Reports that all that is in it is committed. Until then, it should be shown to no client.
+    /// Handles that the whole state is committed. Until then, no client may read it.
     fn settle(&mut self) {}
 }
 
@@ -102,34 +106,34 @@ pub trait Replicated: Clone {
 pub struct Config {
     /// This node, with the incarnation of this process.
     pub me: Identity,
-    /// The meaning of holding a record. The same for all voters.
+    /// The durability of a record before it is acknowledged. The same for all voters.
     pub durability: Durability,
     /// The time without an answer after which a message is sent again.
     pub resend_after: Duration,
-    /// The most bytes of records in one message, if it has more than one record.
+    /// The limit on the bytes of records in one message, if it has more than one record.
     pub append_max: usize,
-    /// The most bytes of records that are under way to one follower.
+    /// The limit on the bytes of unanswered records to one follower.
     pub window: usize,
     /// The bytes of a snapshot in one message.
     pub part_max: usize,
-    /// The bytes of records after which a snapshot takes their place on the disk, or as many as the last snapshot has,
-    /// if that is more.
+    /// The bytes of records after which a snapshot replaces them on the disk; the length of the last snapshot, if that
+    /// is more.
     pub snapshot_after: usize,
-    /// The bytes of applied records that stay in memory, for followers that are a little behind.
+    /// The bytes of applied records that are kept in memory, for followers that are slightly behind.
     pub kept_max: usize,
-    /// The cost of records that are applied in one step, if it is more than one record, in bytes of records that take as long. The
-    /// lead is renewed between two steps, so a step takes a small part of the shortest lease.
+    /// The limit on the cost of records that are applied in one step, if it is more than one record, in bytes of
+    /// records. The lead is renewed between steps, so a step must take a small part of the shortest lease.
     pub apply_max: usize,
 }
 
-/// An effect that a replica wants, in order.
+/// An effect to perform, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Write this to the log's disk, and return when it would survive a power cut.
     Write(Write),
-    /// Remember these voters, like a vote.
+    /// Persist these voters, beside the vote.
     Voters(Arc<Voters>),
-    /// Remember that the log is lost, or that it is not any more.
+    /// Persist whether the log is lost.
     LogLost(bool),
 
     /// Send this.
@@ -139,7 +143,7 @@ pub enum Effect {
         /// The message.
         body: Body,
     },
-    /// Another node leads in the same term, which must never be.
+    /// A violation: another node leads in the same term.
     TwoLeaders {
         /// The leader that was known.
         known: Identity,
@@ -152,27 +156,28 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica<S: Replicated> {
     config: Config,
-    /// The term below which no message is taken or answered. The election has it on its disk.
+    /// The term to which this node is bound: no message of a lower one is taken or answered. The election persists it.
     bound: Term,
     log: Log,
-    /// The last record whose write was handed out, or that was on the disk at the start.
+    /// The last record with a write among the effects so far, or on the disk at the start.
     queued: LeaderSequence,
-    /// The last record that this node holds, in the sense of its durability. It follows `queued` when the effects are done.
+    /// The last record that this node holds with its [`Durability`]. It reaches `queued` when the effects are
+    /// performed.
     written: LeaderSequence,
-    /// The last record that counts as committed at this node. All up to here is applied.
+    /// The last record that counts as committed at this node. All records up to it are applied.
     committed: LeaderSequence,
-    /// The last record that a leader is known to have committed. It counts from when it is applied.
+    /// The last record that a leader is known to have committed. It counts as committed here once it is applied.
     known_committed: LeaderSequence,
     state: S,
-    /// The last record in the state. Above `committed` only after a snapshot that was above it.
+    /// The last record in the state. Above `committed` only after the restoration of a snapshot.
     applied: LeaderSequence,
-    /// The voters that the records in the state name.
+    /// The voters by the last applied record that states any.
     applied_voters: Arc<Voters>,
-    /// The results of the records that were applied since the last call.
+    /// The results of applied records that are not yet taken.
     outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
-    /// The voters in force: those of the last record that states some, committed or not.
+    /// The voters in force: those of the last record that states any, committed or not.
     voters: Arc<Voters>,
-    /// The voters that were last remembered beside the votes.
+    /// The voters that were last persisted beside the vote.
     remembered: Arc<Voters>,
     role: Role,
     /// The recovery, while this node has lost its log.
@@ -184,8 +189,7 @@ pub struct Replica<S: Replicated> {
     /// The bytes of records applied since the last snapshot on the disk, and the length of that one.
     since_snapshot: usize,
     snapshot_length: usize,
-    /// The payloads to be written, with the records and commit numbers to be sent: all at once when nothing else is
-    /// waiting to be handled.
+    /// The gathered payloads. They are written and sent together, when all pending inputs are handled.
     gathered: Vec<Arc<[u8]>>,
     flush_at: Option<Instant>,
     effects: VecDeque<Effect>,
@@ -197,13 +201,13 @@ pub struct Replica<S: Replicated> {
 enum Role {
     /// Takes records from the leader of the term.
     Follower { leader: Option<Identity>, owed: Option<Owed> },
-    /// Leads, and does not know yet all that was committed before.
+    /// Leads, and does not yet have all committed records of earlier terms.
     Passive(Sync),
     /// Leads, and writes.
     Leader(Lead),
 }
 
-/// An answer that a follower owes its leader when its records are written.
+/// An answer to the leader, due when the records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owed {
     round: u64,
@@ -212,15 +216,15 @@ struct Owed {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The first record of the term. Majorities are counted only from it on: a record of an earlier term may be on a
+    /// The first record of the term. Majorities count only from this record on: a record of an earlier term may be on a
     /// majority and yet be replaced (Raft, section 5.4.2).
     begun: LeaderSequence,
     followers: BTreeMap<NodeId, Follower>,
-    /// The followers that do not vote yet.
+    /// The nodes that are brought up to date before they vote.
     learners: BTreeMap<NodeId, Learner>,
-    /// The node that has stopped voting last, and its address.
+    /// The removed voter that may not know of its removal yet, and its address.
     leaving: BTreeMap<NodeId, Arc<str>>,
-    /// The voters that there shall be, as soon as a majority of them holds all that is committed.
+    /// The next voters, which take over as soon as a majority of them holds all committed records.
     next: Option<Next>,
 }
 
@@ -229,19 +233,18 @@ struct Lead {
 struct Follower {
     /// The incarnation that answered last.
     incarnation: Option<Incarnation>,
-    /// The incarnation that is connected, if it has connected since this node leads.
+    /// The incarnation that has connected since this node leads, if any.
     connected: Option<Incarnation>,
-    /// The last record that it surely holds in this term. A node counts once, whatever its incarnations: this is one
-    /// number.
+    /// The last record that it is certain to hold in this term, for all its incarnations together.
     match_id: LeaderSequence,
-    /// The end of its log, with the records that were sent behind that; `None` if that is not known.
+    /// The last record sent to it, or the known end of its log; `None` if the end is not known.
     sent_id: Option<LeaderSequence>,
-    /// The messages that were sent and not answered: the last number and the bytes of each.
+    /// The unanswered messages: the last number and the bytes of each.
     in_flight: VecDeque<(LeaderSequence, usize)>,
-    /// The commit number that it was last sent, if it could use it.
+    /// The commit number that it was last sent, unless it could not apply it.
     commit_sent: LeaderSequence,
     round: u64,
-    /// The last round whose answers are old.
+    /// The last round before the latest rewind: a gap in answers up to it is outdated.
     rewound: u64,
     /// The time at which a message is sent again.
     resend_at: Option<Instant>,
@@ -250,11 +253,11 @@ struct Follower {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// A replica with the durable state of an earlier incarnation: `voters` and `bound` from the election's, `stored`
-    /// from the log's. `log_lost` if there was a log, and it is lost.
+    /// A replica with the durable state of an earlier incarnation: `voters` and `bound` from the election's disk state,
+    /// `stored` from the log's. `log_lost` is true if there was a log, and it is lost.
     ///
     /// # Errors
-    /// [`Unreadable`], if the snapshot or a record cannot be decoded: they were whole on the disk, so another version
+    /// [`Unreadable`], if the snapshot or a record cannot be decoded: they are intact on the disk, so another version
     /// wrote them.
     pub fn new(
         config: Config,
@@ -320,9 +323,9 @@ impl<S: Replicated> Replica<S> {
         self.effects.pop_front()
     }
 
-    /// Handles that all effects that were handed out are done. Only now this node counts the records that it has
-    /// written, and applies those that are committed by that: others read the state while the effects are performed.
-    /// Returns true if there was anything to count.
+    /// Handles that all effects so far are performed. Only now this node counts its written records, and applies
+    /// records that become committed by that, because the driver reads the state while it performs effects. Returns
+    /// true if anything changed.
     pub fn on_performed(&mut self, now: Instant) -> bool {
         assert!(self.effects.is_empty(), "effects that nobody has taken are not done");
         let has_written = self.written != self.queued;
@@ -333,8 +336,8 @@ impl<S: Replicated> Replica<S> {
         has_written
     }
 
-    /// The time to call [`on_timeout`](Self::on_timeout), if nothing else happens before. Work that is due at once
-    /// waits until all inputs so far were handled, so that one write to the disk does for all of it.
+    /// The time to call [`on_timeout`](Self::on_timeout), if no other input comes first. Gathered work is due at once,
+    /// but after all pending inputs, so that one write to the disk suffices for all of it.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let resend = match &self.role {
@@ -387,8 +390,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Handles that this node's log may lack records that it has held: it counts for nothing until it has all again
-    /// and, if its whole disk was lost, all others know the new one.
+    /// Handles the loss of the log. It counts for nothing until it has all records again that it can have held and, if
+    /// the whole disk was lost, all other nodes know the new disk.
     pub fn lose(&mut self, now: Instant) {
         if self.recovery.is_none() {
             self.follow();
@@ -397,8 +400,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Binds this node to a term: from now on no message of a lower one is taken or answered. The caller has written
-    /// the term to its disk.
+    /// Binds this node to a term: from now on no message of a lower one is taken or answered. The caller must have
+    /// persisted the term.
     pub fn bind(&mut self, term: Term) {
         if term > self.bound {
             self.bound = term;
@@ -422,7 +425,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Handles a connection from this node: it may be another incarnation, or have missed messages.
+    /// Handles a new connection from a node: it may be another incarnation, or have missed messages.
     pub fn on_connected(&mut self, now: Instant, peer: Identity) {
         let Identity { node, incarnation } = peer;
         match &mut self.role {
@@ -440,15 +443,15 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// True if there is room for more proposals of others. A leader that cannot commit keeps all that it writes in
-    /// memory, and is sent the same again and again.
+    /// True if there is room for more proposals of other nodes. The limit is needed because a leader that cannot commit
+    /// keeps its records in memory, while the same requests are sent to it repeatedly.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let most = self.config.kept_max.saturating_mul(KEPT_FOR_OFFER).saturating_add(UNCOMMITTED_MAX);
         self.log.bytes() <= most && self.gathered.len() < GATHERED_MAX
     }
 
-    /// Proposes this payload. Only an active leader writes it; any other returns `false`.
+    /// Proposes a payload. Returns `false` and ignores it, unless this node is the active leader.
     pub fn propose(&mut self, now: Instant, payload: Arc<[u8]>) -> bool {
         let active = self.is_active();
         if active {
@@ -458,8 +461,8 @@ impl<S: Replicated> Replica<S> {
         active
     }
 
-    /// Handles a message of another replica in the term to which this one is bound; the caller has bound it to a higher
-    /// one before.
+    /// Handles a message of another replica. Before it, the caller binds this replica to the term of a leader's
+    /// message.
     pub fn handle(&mut self, now: Instant, from: Identity, term: Term, body: Body) {
         if self.unreadable.is_some() {
             return;
@@ -507,7 +510,7 @@ impl<S: Replicated> Replica<S> {
 
     // ── queries ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// True if this node leads, and all that was committed before is in its log and committed again.
+    /// True if this node leads, and the first record of its term is committed, and with it all records before.
     #[must_use]
     pub fn is_active(&self) -> bool {
         match &self.role {
@@ -516,25 +519,25 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// True if this node was told to lead, and is learning what was committed before.
+    /// True if this node was elected, and is fetching records of earlier terms.
     #[must_use]
     pub const fn is_catching_up(&self) -> bool {
         matches!(self.role, Role::Passive(_))
     }
 
-    /// True if this node was told to lead, and has not been told otherwise.
+    /// True if this node was elected in its term, passive or active.
     #[must_use]
     pub const fn leads(&self) -> bool {
         matches!(self.role, Role::Passive(_) | Role::Leader(_))
     }
 
-    /// The state, as far as records were applied.
+    /// The state after all applied records.
     #[must_use]
     pub const fn state(&self) -> &S {
         &self.state
     }
 
-    /// True if all of the state is committed. It is not after a restart, until a leader has been heard.
+    /// True if the whole state is committed. After a restart that is not known before a leader is heard.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.committed >= self.applied
@@ -552,7 +555,7 @@ impl<S: Replicated> Replica<S> {
         self.applied
     }
 
-    /// The last record that counts as committed: a majority holds it, and this node has applied it.
+    /// The last record that counts as committed: it is committed, and this node has applied it.
     #[must_use]
     pub const fn committed(&self) -> LeaderSequence {
         self.committed
@@ -564,14 +567,14 @@ impl<S: Replicated> Replica<S> {
         self.log.last()
     }
 
-    /// The number of records of this node's log that do not count as committed.
+    /// The number of records in this node's log that do not count as committed.
     #[must_use]
     pub fn uncommitted(&self) -> u64 {
         self.log.count_after(self.committed)
     }
 
-    /// At the leader: each other voter and learner, with the number of records that it is not known to hold. For one
-    /// that has held none of this term yet, that is all that are in memory.
+    /// On the leader: each other voter and learner, with the number of records that it is not known to hold. For a node
+    /// without any record of this term, that is all records in memory.
     pub fn behind(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let lead = match &self.role {
             Role::Leader(lead) => Some(lead),
@@ -590,13 +593,13 @@ impl<S: Replicated> Replica<S> {
         &self.voters
     }
 
-    /// The voters by the last record in the state that states some.
+    /// The voters by the last applied record that states any.
     #[must_use]
     pub const fn applied_voters(&self) -> &Arc<Voters> {
         &self.applied_voters
     }
 
-    /// The meaning of holding a record at this node.
+    /// The durability of this node's records.
     #[must_use]
     pub const fn durability(&self) -> Durability {
         self.config.durability
@@ -608,7 +611,7 @@ impl<S: Replicated> Replica<S> {
         self.bound
     }
 
-    /// True if this node leads, and keeps records back from a follower whose window is full.
+    /// True if this node leads, and the window of a follower is full.
     #[must_use]
     pub fn keeps_back(&self) -> bool {
         let Role::Leader(lead) = &self.role else { return false };
@@ -618,7 +621,7 @@ impl<S: Replicated> Replica<S> {
             .any(|it| it.window_is_full(window) && it.sent_id.is_some_and(|sent| sent < last))
     }
 
-    /// True if this node has lost its log, and the records that it has do not count yet.
+    /// True if this node has lost its log, and its records do not count yet.
     #[must_use]
     pub const fn is_recovering(&self) -> bool {
         self.recovery.is_some()
@@ -631,8 +634,8 @@ impl<S: Replicated> Replica<S> {
 
     // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends and writes all that has gathered. The records leave before the own write begins, so that all disks write at the same
-    /// time; this node counts itself when its write is [done](Self::on_performed).
+    /// Sends and writes all gathered payloads. The records are sent before the own write begins, so that all disks
+    /// write at the same time; this node counts itself when its write is [performed](Self::on_performed).
     fn flush(&mut self, now: Instant) {
         self.flush_at = None;
         for payload in core::mem::take(&mut self.gathered) {
@@ -653,15 +656,14 @@ impl<S: Replicated> Replica<S> {
             let (node, recovering) = (leader.node, self.recovery.is_some());
             self.send(node, Body::AppendReply { to, round, last, gap, recovering });
         }
-        // No message rests on a snapshot, and it may take long to write. The write of a new leader's snapshot must not
-        // delay its learning that it leads, for its lease may be over by then: a snapshot of records applied from here
-        // on is left to the next time.
+        // No message depends on a snapshot, and it may take long to write. A new leader's snapshot must not delay its
+        // becoming active, or its lease might end first; so records that are applied from here on go into the next
+        // snapshot.
         self.shorten();
         self.advance(now);
     }
 
-    /// Hands out the write of all records that are not written yet. Messages that rest on it are behind it in the
-    /// queue.
+    /// Queues the write of all records that are not written yet. Messages that depend on it are queued after it.
     fn write(&mut self) {
         if self.queued == self.log.last() {
             return;
@@ -675,13 +677,13 @@ impl<S: Replicated> Replica<S> {
         self.queued = self.log.last();
     }
 
-    /// Remembers the voters. A node that has lost its log asks the voters that it knew for its contents. So these must
-    /// not be lost with it: they are remembered before the record that states them is written. Each term states the
-    /// same voters again under a new number, and to write that down, too, would make a new leader wait for its disk
-    /// once more; see [`may_be_newer`](Self::may_be_newer).
+    /// Persists the voters beside the vote, before the record that states them is written. A node that has lost its log
+    /// recovers it from the voters that it knew, so these must not be lost with the log. A term restates the same
+    /// voters under a new number, which is not persisted, because a new leader would have to wait for its disk once
+    /// more; see [`may_be_newer`](Self::may_be_newer).
     ///
-    /// Until the first record states voters there is nothing to be remembered: the configuration may still be changed.
-    /// After that a change of it has no effect any more.
+    /// Before the first record states voters, nothing is persisted, and the configuration may still be changed. After
+    /// that, changing the configuration has no effect.
     fn remember_voters(&mut self) {
         let (remembered, voters) = (&self.remembered, &self.voters);
         let is_known = match self.config.durability {
@@ -697,20 +699,20 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// True if a list of voters that another node sends may be newer than that of this node, whose votes are whole.
+    /// True if another node's list of voters may be newer than the list of this node, which has not lost its votes.
     ///
-    /// If its log was lost, it knows the voters that it has counted, and not under which number they were stated last.
-    /// That is of no higher term than the one to which it is bound, and it would remember a list of that term with
-    /// other voters. So a list of a lower term may be older. It could be that of a leader that was cut off, and never
-    /// have been committed.
+    /// If its log was lost, this node still knows the voters that it has counted, but not the last number under which
+    /// they were stated. That number's term is at most the bound term, and this node would have persisted other voters
+    /// of that term. So a list of a lower term may be older than its own: it could be the uncommitted list of a leader
+    /// that was cut off.
     #[must_use]
     pub fn may_be_newer(&self, voters: &Voters) -> bool {
         let has_forgotten = self.recovery.is_some() && self.config.durability == Durability::Fsync;
         voters.number > self.voters.number && !(has_forgotten && voters.number.term < self.bound)
     }
 
-    /// True if an honest node can have written this record. One of a later term could never be replaced again, since a
-    /// log never gets shorter.
+    /// True if an honest node can have written this record. A record of a later term is refused, because it could never
+    /// be replaced: a log never gets shorter.
     fn may_be(&self, record: &Record) -> bool {
         let states_them = record.voters().is_none_or(|voters| voters.number == record.number);
         states_them && record.number.term <= self.bound
@@ -721,9 +723,9 @@ impl<S: Replicated> Replica<S> {
         self.log.push(record);
     }
 
-    /// Takes the voters of a record, which are in force from when they are in the log, committed or not. Others are
-    /// remembered at once: of two lists that are written together the second may name the earlier voters again, and the
-    /// first would look newer to a node that has lost its log.
+    /// Adopts the voters of a record, which are in force once they are in the log, committed or not. Different voters
+    /// are persisted at once: of two lists that are written together, the second may restate the earlier voters, and
+    /// the first would then look newer to a node that has lost its log.
     fn take_voters(&mut self, record: &Record) {
         if let Some(voters) = record.voters().filter(|voters| voters.number > self.voters.number) {
             let are_others = voters.members != self.voters.members;
@@ -734,7 +736,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Takes these voters, if they are newer than the known ones.
+    /// Adopts voters from another node's message, if they are newer than the known ones.
     pub fn tell_voters(&mut self, voters: &Arc<Voters>) {
         if voters.number > self.voters.number {
             self.voters = Arc::clone(voters);
@@ -743,8 +745,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Writes the first record of a new leader, which commits all that is before it. The nodes that have answered need
-    /// not be asked how far they are.
+    /// Writes the first record of a new leader, whose commitment commits all records before it. The ends of the logs of
+    /// the nodes that have answered are known.
     fn begin(&mut self, now: Instant, answers: &BTreeMap<NodeId, (Identity, LeaderSequence)>) {
         let number = LeaderSequence::first(self.bound);
         let voters = Arc::new(self.voters.restated(number));
@@ -772,13 +774,13 @@ impl<S: Replicated> Replica<S> {
 
     // ── leading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends a follower the records that it lacks, as far as the window goes.
+    /// Sends a follower the records that it lacks, up to its window.
     fn stream(&mut self, now: Instant, node: NodeId) {
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&node) else { return };
         let mut bodies = Vec::new();
         let Some(mut sent) = follower.sent_id else {
-            // The end of its log is not known. A gap makes the follower report it.
+            // The end of its log is not known: an empty append makes the follower report it.
             if follower.resend_at.is_none() {
                 bodies.push(follower.append(self.log.last(), Vec::new(), self.committed));
                 follower.resend_at = Some(now.after(self.config.resend_after));
@@ -820,7 +822,7 @@ impl<S: Replicated> Replica<S> {
         let (bound, last) = (self.bound, self.log.last());
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&from.node) else { return };
-        // A lost disk takes the count of incarnations with it; so a connection tells more than the count.
+        // A connection identifies the incarnation better than the count, which is lost with a disk.
         let is_earlier = match (follower.connected, follower.incarnation) {
             (Some(connected), _) => connected != from.incarnation,
             (None, Some(known)) => known.count > from.incarnation.count,
@@ -836,8 +838,8 @@ impl<S: Replicated> Replica<S> {
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.
         }
-        // Later messages are still to be answered. A follower that has lost its log is asked again later, even if it
-        // has all of it: it may not count yet.
+        // Later messages are still unanswered. A recovering follower is asked again later, even if it has the whole
+        // log, because it may not count yet.
         let waits = answer.round < follower.round || answer.recovering;
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
         while follower.in_flight.front().is_some_and(|&(number, _)| number <= answer.last) {
@@ -859,7 +861,7 @@ impl<S: Replicated> Replica<S> {
             follower.match_id = follower.match_id.max(answer.last);
         }
         if follower.offered.is_some() {
-            // An answer to an earlier message tells nothing of the offer, which may be lost.
+            // An answer to an earlier message does not confirm the offer, which may be lost.
             follower.resend_at.get_or_insert(now.after(self.config.resend_after));
         }
         self.advance(now);
@@ -868,7 +870,7 @@ impl<S: Replicated> Replica<S> {
 
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// True if this node may be heard as the leader of the term.
+    /// True if `from` is the leader of the term, as far as this node knows.
     fn hears(&mut self, from: Identity) -> bool {
         let known = match &mut self.role {
             Role::Follower { leader, .. } => *leader.get_or_insert(from),
@@ -908,13 +910,13 @@ impl<S: Replicated> Replica<S> {
         }
         gap |= self.log.last() < after;
         self.recovered_up_to_its_leader();
-        // The number is no use to a log that has gone another way.
+        // The commit number applies only to a log that agrees with the leader's.
         if self.log.last().term == self.bound && self.recovery.is_none() {
             self.known_committed = self.known_committed.max(committed.min(self.log.last()));
             self.commit(now, self.known_committed);
         }
         if let Role::Follower { owed, .. } = &mut self.role {
-            // Of several messages, the last is answered; but a gap is not forgotten.
+            // Of several messages only the last is answered, but the answer reports a gap of any of them.
             let gap = gap || owed.is_some_and(|owed| owed.gap);
             *owed = Some(Owed { round, gap });
             self.flush_at.get_or_insert(now);
@@ -936,7 +938,7 @@ struct Answer {
 }
 
 impl Follower {
-    /// Begins a new incarnation, which may have lost the records of an earlier one, and may have to ask for them again.
+    /// Resets the state of a follower with a new incarnation, which may have lost records of the earlier one.
     fn begin_life(&mut self, incarnation: Incarnation) {
         if self.incarnation.is_some_and(|known| known != incarnation) {
             *self = Self { connected: self.connected, round: self.round, ..Self::default() };
@@ -954,7 +956,7 @@ impl Follower {
         self.in_flight.iter().map(|(_, bytes)| bytes).sum::<usize>() >= window
     }
 
-    /// Forgets the end of its log, so that it is asked for.
+    /// Forgets the end of its log, so that the leader asks for it.
     fn forget_position(&mut self) {
         self.sent_id = None;
         self.in_flight.clear();

@@ -1,4 +1,4 @@
-//! The voters, as a replicated log has them: names and addresses, with a number that tells which of two sets is newer.
+//! The voters in a replicated log: names and addresses, with a number that orders the sets.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -9,13 +9,12 @@ use primacy_core::term::LeaderSequence;
 /// A set of voters.
 ///
 /// The number is that of the last record that states the set, so the newer of two sets is the one with the higher
-/// number. A set from a configuration has the number [`LeaderSequence::NONE`], and every set that was ever written is
-/// newer.
+/// number. A set from a configuration has the number [`LeaderSequence::NONE`], so every set in a log is newer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voters {
     /// The record that states it.
     pub number: LeaderSequence,
-    /// The voters, each with the address at which the others reach it; the machines only pass addresses on.
+    /// The voters, each with the address at which the others reach it. The state machines do not interpret addresses.
     pub members: BTreeMap<NodeId, Arc<str>>,
 }
 

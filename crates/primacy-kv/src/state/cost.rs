@@ -1,19 +1,18 @@
-//! The cost of an operation: the number of entries it looks at, and the length of its answer. Both are bounded before
-//! anything is changed, so that any record in a log can be applied.
+//! The cost of an operation: the number of entries that it visits, and the length of its answer. Both are checked
+//! before anything is changed, so that the cost of applying a record is bounded.
 //!
-//! All nodes apply the same records, and must refuse the same ones. So the cost depends on nothing but the operation
-//! and the entries, and is counted also where no client waits for an answer.
+//! All nodes apply the same records, and must refuse the same ones. So the cost depends only on the operation and the
+//! entries, and is counted even if no client awaits the answer.
 //!
-//! The law: *an operation looks at no more than twice all entries and changes of the history, and [`VISITS_MAX`] more,
-//! and its answer takes no more than [`ANSWER_BYTES_MAX`]*. A key that is deleted, and that the history remembers,
-//! counts like an entry: a look at a range of keys steps over it. Where values are compared or sorted, each
-//! [`COMPARED_BYTES`] of them count like one more. A write that keeps a value shares it, so it costs no more than its
-//! request is long.
+//! The law: *an operation visits at most twice all entries and changes of the history, and [`VISITS_MAX`] more, and its
+//! answer takes at most [`ANSWER_BYTES_MAX`]*. A deleted key in the history counts like an entry, because a scan of a
+//! range steps over it. If values are compared or sorted, every [`COMPARED_BYTES`] of them count as one more visit. A
+//! write that keeps a value shares it, so its cost is bounded by the length of its request.
 //!
-//! Every node applies a replicated operation, on the thread that keeps the lead, and applies it again from its log
-//! after a restart. So its comparisons and reads look at no more than [`LOOKS_MAX`], and its deletions at twice all
-//! entries and changes of the history, and [`LOOKS_MAX`] more; and the cost of applying it [counts](State::take_cost)
-//! as part of the log's length.
+//! Every node applies a replicated operation, on the thread that renews the lead, and applies it again from its log
+//! after a restart. So its comparisons and reads look at most at [`LOOKS_MAX`] entries, and the operation visits at
+//! most twice all entries and changes of the history, and [`LOOKS_MAX`] more. The cost of applying it
+//! [counts](State::take_cost) as part of the log's length.
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -27,28 +26,29 @@ use crate::command::{
 use crate::entry::Entry;
 use crate::state::map::{Map, entry_bytes};
 
-/// Entries that the comparisons and reads of a replicated operation may look at, together. It is above the number of deleted keys that
-/// a history of the default size remembers, so that the queue of a lock in constant use can still be read in a transaction.
+/// The limit on entries that the comparisons and reads of a replicated operation look at, together. It is above the
+/// number of deleted keys in a history of the default size, so that the queue of a lock in constant use can still be
+/// read in a transaction.
 pub const LOOKS_MAX: u64 = 100_000;
 
-/// Bytes of values that take about as long to compare as a look at one entry.
+/// The bytes of values whose comparison takes about as long as a look at one entry.
 pub const COMPARED_BYTES: u64 = 1024;
 
-/// Bytes of records that take about as long to apply as a look at one entry.
+/// The bytes of records whose application takes about as long as a look at one entry.
 const VISIT_BYTES: u64 = 8;
 
-/// Looks at an entry that take about as long as writing or deleting one.
+/// The number of looks that take about as long as writing or deleting one entry.
 pub const CHANGE_LOOKS: u64 = 16;
 
-/// The bytes of each answer besides its entries.
+/// The bytes of each answer in addition to its entries.
 const OPERATION_BYTES: u64 = 128;
 
-/// The cost of changing so many entries, in bytes of records.
+/// The cost of changing `count` entries, in bytes of records.
 pub(super) fn of_changes(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(CHANGE_LOOKS).saturating_mul(VISIT_BYTES)
 }
 
-/// The rest of an operation's budget.
+/// The remaining budget of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     /// The number of entries that comparisons and reads may still look at.
@@ -62,7 +62,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// The budget of an operation that only the asked node does.
+    /// The budget of an operation that only one node performs.
     pub(super) fn of_one_node(map: &Map, looks: u64) -> Self {
         Self::new(map, VISITS_MAX, looks)
     }
@@ -78,12 +78,12 @@ impl Budget {
         Self { looks, visits, spent: 0, changes: 0, answer_bytes: ANSWER_BYTES_MAX }
     }
 
-    /// The cost of applying what was counted, in bytes of records.
+    /// The cost of applying the operation, in bytes of records.
     pub(super) fn cost(&self) -> u64 {
         self.changes.saturating_mul(CHANGE_LOOKS).saturating_add(self.spent).saturating_mul(VISIT_BYTES)
     }
 
-    /// Takes back the changes of an operation that is refused.
+    /// Resets the count of changes, because the operation is refused.
     pub(super) fn changes_nothing(&mut self) {
         self.changes = 0;
     }
@@ -93,7 +93,7 @@ impl Budget {
         self.look_at(1)
     }
 
-    /// Counts the comparison of so many bytes of values.
+    /// Counts the comparison of `bytes` bytes of values.
     pub(super) fn compare(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.look_at(u64::try_from(bytes).expect("a length fits") / COMPARED_BYTES)
     }
@@ -126,11 +126,11 @@ impl Budget {
     }
 }
 
-/// The entries written before in the same operation, and the bytes of each: a later part of it may return them, too.
+/// The entries that the same operation has written so far, with the bytes of each: later parts may return them.
 type Written<'a> = BTreeMap<&'a [u8], u64>;
 
 impl State {
-    /// Refuses an operation that would cost too much, of the branches that are taken.
+    /// Refuses an operation whose taken branches would cost too much.
     pub(super) fn check_cost(
         &self,
         operation: &Operation,
@@ -168,7 +168,7 @@ impl State {
         }
         budget.compare(sum.compared())?;
         budget.answer(sum.bytes())?;
-        // A read of an earlier version does not return these entries; they are counted all the same.
+        // A read of an earlier version does not return these entries, but they are counted as if it did.
         if read.wanted == Wanted::Count { Ok(()) } else { spend_on_written(&read.keys, written, budget) }
     }
 
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-/// Counts earlier writes: each later part that asks for their keys may return them.
+/// Counts the entries written so far that a read or deletion of these keys may return.
 fn spend_on_written(keys: &Keys, written: &Written<'_>, budget: &mut Budget) -> Result<(), Refusal> {
     let bounds: (Bound<&[u8]>, Bound<&[u8]>) = match keys {
         Keys::One(key) => (Bound::Included(&**key), Bound::Included(&**key)),
@@ -226,7 +226,7 @@ fn bytes_of(entry: &Entry) -> u64 {
     entry_bytes(entry.key(), entry.value(), entry.session())
 }
 
-/// The most bytes that the answer of a read may have, and the bytes of values that are compared for it.
+/// An upper bound on the bytes of a read's answer, and the bytes of values that it compares.
 struct Sum<'a> {
     read: &'a Read,
     limit: u64,
@@ -270,14 +270,15 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// The bytes compared, if the values are the same but for their ends: each is compared once for each time that
-    /// their number is doubled.
+    /// The compared bytes, if the values differ only at their ends: sorting compares each value about log₂ of the count
+    /// times.
     fn compared(&self) -> usize {
         let times = self.count.checked_ilog2().map_or(0, |log| log + 1);
         self.values.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
     }
 
-    /// The bytes of the answer. Their order decides which entries the limit leaves; none is longer than the longest.
+    /// An upper bound on the bytes of the answer. Which entries are within the limit depends on the order, so each
+    /// counts as the longest.
     fn bytes(&self) -> u64 {
         self.bytes.min(self.longest.saturating_mul(self.limit))
     }

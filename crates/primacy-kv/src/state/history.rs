@@ -1,49 +1,49 @@
 //! The history of entries: the changes since the last compaction, in order.
 //!
-//! Each change knows the entry before it, so that nothing is kept twice: a present entry is in the map, and the entry
-//! at a version is the one before the first change after that version. Changes of one key are chained from the newest
-//! to the oldest; besides the next older one, each has a longer jump (Myers, "An applicative random-access stack",
-//! 1983), so that any version of a key is found in a logarithmic number of steps.
+//! Each change stores the entry before it, so that no entry is stored twice: the present entry is in the map, and the
+//! entry at a version is the one before the first change after that version. Changes of one key are linked from the
+//! newest to the oldest; in addition each has a longer jump (Myers, "An applicative random-access stack", 1983), so
+//! that any version of a key is found in a logarithmic number of steps.
 //!
-//! A compaction only moves the start. The changes before it are dropped in small pieces, a few with each command; and
-//! the newest of them stay a while longer, so that a watcher that follows the map from change to change, and has not
-//! been sent them yet, misses nothing.
+//! A compaction only moves the start. Each command drops a few of the changes before it; the newest of these changes
+//! linger, so that a watcher that follows the map closely, and has not been sent them yet, misses nothing.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use crate::entry::{Entry, Version};
 
-/// The bytes of a change besides the entry before it. The same number on all machines, for they must compact the same.
+/// The size of a change without the entry before it, in bytes. The same on all platforms, because all nodes must
+/// compact alike.
 pub(super) const CHANGE_BYTES: u64 = 88;
 
 const _: () = assert!(size_of::<Record>() as u64 <= CHANGE_BYTES);
 
-/// The number of compacted changes that stay all the same; the next constant limits their bytes.
+/// The limit on lingering compacted changes; the next constant limits their bytes.
 pub(super) const LINGERING_CHANGES: u64 = 4096;
 const LINGERING_BYTES: u64 = 4 << 20;
 
-/// The room for changes that is kept when there are few.
+/// The capacity that is kept when there are few changes.
 const ROOM_MIN: usize = 1024;
 
-/// The index of a change, counted from the first one that this process has seen: not a part of the state.
+/// The index of a change, counted from the first change that this process has seen. Not part of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
 /// A link to an older change of the same key, which may have been dropped.
 type Link = Option<Place>;
 
-/// A place, or none; and one bit besides, in eight bytes. It is kept with every key.
+/// An optional [`Place`] and a bit for a deleted key, in eight bytes. Every key has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trail(u64);
 
 impl Trail {
-    /// The trail of a key that has an entry, and was last changed there.
+    /// The trail of a key with an entry that was last changed at `newest`.
     pub(super) fn present(newest: Place) -> Self {
         Self((newest.0 + 1) << 1)
     }
 
-    /// The trail of a key that was deleted there.
+    /// The trail of a key that was deleted at `at`.
     pub(super) fn deleted(at: Place) -> Self {
         Self(((at.0 + 1) << 1) | 1)
     }
@@ -57,7 +57,7 @@ impl Trail {
     }
 }
 
-/// A change. It has an entry before it, or one after it, or both.
+/// A change, with the entry before it, the entry after it, or both.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) version: Version,
@@ -65,16 +65,16 @@ pub(super) struct Record {
     pub(super) after: Option<Entry>,
     /// The next older change of the same key.
     older: Packed,
-    /// A change that is older by far.
+    /// A much older change of the same key.
     jump: Packed,
     /// The number of older changes that the key had.
     depth: u64,
-    /// The bytes of all changes that there ever were, up to this one: only differences mean anything.
+    /// The cumulative bytes of all changes up to this one. Only differences are used.
     bytes_until: u64,
 }
 
 impl Record {
-    /// The entry that names the key.
+    /// An entry with the key.
     pub(super) fn named(&self) -> &Entry {
         self.before.as_ref().or(self.after.as_ref()).expect("a change has an entry before or after it")
     }
@@ -101,17 +101,17 @@ pub(super) struct History {
     records: VecDeque<Record>,
     /// The place of the first record.
     first: u64,
-    /// The first place that counts; changes before it wait to be dropped.
+    /// The place of the first change after compaction; earlier changes wait to be dropped.
     start: u64,
     /// The bytes of all changes before `start`, and of those before `first`.
     bytes_before_start: u64,
     bytes_before_first: u64,
-    /// The version from which on no change was dropped.
+    /// The version from which all changes are present.
     whole_from: Version,
 }
 
 impl History {
-    /// A history that will have all changes from this version on.
+    /// An empty history for changes from this version on.
     pub(super) fn from_version(version: Version) -> Self {
         Self { whole_from: version, ..Self::default() }
     }
@@ -125,7 +125,7 @@ impl History {
         self.records.get(usize::try_from(offset).ok()?)
     }
 
-    /// Adds a change of a key whose trail is `trail` so far.
+    /// Adds a change of the key whose current trail is `trail`.
     pub(super) fn push(
         &mut self,
         version: Version,
@@ -142,13 +142,13 @@ impl History {
         place
     }
 
-    /// The target of the jump of a change with this next older one, and the depth of the change.
+    /// The jump target and the depth of a new change after `older`.
     fn jump(&self, older: Link) -> (Link, u64) {
         let Some(next) = self.record(older) else { return (None, 0) };
         let depth = next.depth + 1;
         let Some(far) = self.record(next.jump.into()) else { return (older, depth) };
         let Some(further) = self.record(far.jump.into()) else { return (older, depth) };
-        // Two jumps of one length become one of twice that and one step.
+        // Two jumps of equal length are followed by one over both.
         let is_even = next.depth - far.depth == far.depth - further.depth;
         (if is_even { far.jump.into() } else { older }, depth)
     }
@@ -162,7 +162,7 @@ impl History {
         Some(record)
     }
 
-    /// An older change of the same key that is after this version still: the far one, or else the next one.
+    /// An older change of the same key after this version: the jump target if possible, else the next older one.
     fn older_after(&self, record: &Record, version: Version) -> Option<&Record> {
         let linked = [record.jump, record.older].map(|link| self.record(link.into()));
         linked.into_iter().flatten().find(|older| older.version > version)
@@ -181,13 +181,13 @@ impl History {
         self.since(versions.start).take_while(move |record| record.version < versions.end)
     }
 
-    /// All changes that are not before this version, the oldest first.
+    /// All changes from this version on, the oldest first.
     pub(super) fn since(&self, from: Version) -> impl Iterator<Item = &Record> {
         let first = self.records.partition_point(|record| record.version < from);
         self.records.range(first..)
     }
 
-    /// The entry before the first change of its key in the version of this one.
+    /// The entry before the first change of the same key in the same version.
     pub(super) fn before_version<'a>(&'a self, record: &'a Record) -> Option<&'a Entry> {
         let mut first = record;
         while let Some(older) =
@@ -198,52 +198,52 @@ impl History {
         first.before.as_ref()
     }
 
-    /// The number of changes that count.
+    /// The number of changes that are not compacted.
     pub(super) fn changes(&self) -> u64 {
         self.end() - self.start
     }
 
-    /// True if the newest change of a key counts.
+    /// True if the newest change of a key is not compacted.
     pub(super) fn counts(&self, trail: Trail) -> bool {
         trail.newest().is_some_and(|newest| newest.0 >= self.start)
     }
 
-    /// The number of changes that do not count any more, and wait to be dropped.
+    /// The number of compacted changes that wait to be dropped.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> u64 {
         self.start - self.first
     }
 
-    /// The bytes of the changes that count.
+    /// The bytes of the changes that are not compacted.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes_until(self.end()) - self.bytes_before_start
     }
 
-    /// The changes that count, in order.
+    /// The changes that are not compacted, in order.
     pub(super) fn counted(&self) -> impl DoubleEndedIterator<Item = &Record> {
         let waiting = usize::try_from(self.start - self.first).expect("they are in memory");
         self.records.range(waiting..)
     }
 
-    /// The bytes of all changes before a place that is not dropped, or the first one.
+    /// The cumulative bytes of all changes before a place.
     fn bytes_until(&self, end: u64) -> u64 {
         let last = end.checked_sub(1).map(Place);
         self.record(last).map_or(self.bytes_before_start, |record| record.bytes_until)
     }
 
-    /// The version of the oldest change that counts.
+    /// The version of the oldest change that is not compacted.
     pub(super) fn oldest(&self) -> Option<Version> {
         self.record(Some(Place(self.start))).map(|record| record.version)
     }
 
-    /// Stops all changes before this version from counting.
+    /// Compacts all changes before this version.
     pub(super) fn start_from(&mut self, version: Version) {
         let waiting = usize::try_from(self.start - self.first).expect("they are in memory");
         let next_starts = self.records.get(waiting + 1).is_none_or(|next| next.version >= version);
         let first = match self.records.get(waiting) {
             None => return,
             Some(oldest) if oldest.version >= version => return,
-            // The usual case: one is dropped for each that comes.
+            // The usual case: each new change compacts one old change.
             Some(_) if next_starts => waiting + 1,
             Some(_) => self.records.partition_point(|record| record.version < version),
         };
@@ -252,18 +252,18 @@ impl History {
         self.start = start;
     }
 
-    /// True if all changes from this version on are here, whether or not they count.
+    /// True if all changes from this version on are present, compacted or not.
     pub(super) fn is_whole_from(&self, version: Version) -> bool {
         version >= self.whole_from
     }
 
-    /// True if more changes wait to be dropped than may stay.
+    /// True if more compacted changes are present than may linger.
     pub(super) fn is_too_long(&self) -> bool {
         self.start - self.first > LINGERING_CHANGES
             || self.bytes_before_start - self.bytes_before_first > LINGERING_BYTES
     }
 
-    /// Drops the oldest change that does not count any more; returns its place and itself.
+    /// Drops the oldest compacted change; returns its place and the change.
     pub(super) fn drop_one(&mut self) -> Option<(Place, Record)> {
         if self.first == self.start {
             return None;

@@ -1,4 +1,4 @@
-//! The versioned map: the present entries, and the former ones since the last compaction.
+//! The versioned map: the present entries, and former entries since the last compaction.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -17,20 +17,19 @@ use crate::entry::{Entry, Stamp};
 
 mod encoding;
 
-/// The overhead of an entry besides its key and its value, in bytes: its numbers, its place in the map, and the
-/// allocation.
+/// The overhead of an entry in addition to its key and its value, in bytes: its numbers, its slot, and the allocation.
 pub(super) const ENTRY_BYTES: u64 = 88;
 
-/// The cost of keeping the key of an entry with its session too, besides the key, in bytes.
+/// The overhead of an entry's key in its session, in addition to the key, in bytes.
 pub(super) const ATTACHMENT_BYTES: u64 = 56;
 
-/// The number of compacted changes that are dropped with a command, besides two for each change that it makes.
+/// The number of compacted changes that each command drops, in addition to two for each change that it makes.
 const DROPPED_WITH_A_COMMAND: u64 = 64;
 
-/// A key that has an entry, or had one and is remembered because its history counts.
+/// A key that has an entry, or a deleted key that still has history.
 #[derive(Clone, Debug)]
 struct Slot {
-    /// The entry; the last one if the key was deleted.
+    /// The entry; for a deleted key, its last one.
     entry: Entry,
     trail: Trail,
 }
@@ -67,7 +66,7 @@ impl PartialEq for Slot {
 
 impl Eq for Slot {}
 
-/// The map. It is changed in an open version, which [`Map::close`] ends.
+/// The map. Changes go into an open version, which [`Map::close`] ends.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     slots: BTreeSet<Slot>,
@@ -79,11 +78,11 @@ pub(super) struct Map {
     open: u64,
     /// The number of keys that have an entry.
     count: u64,
-    /// The bytes that the entries take.
+    /// The size of the entries, in bytes.
     bytes: u64,
 }
 
-/// The bytes that an entry of this key and value counts.
+/// The size at which an entry counts, in bytes.
 pub(super) fn entry_bytes(key: &[u8], value: &[u8], session: Option<SessionId>) -> u64 {
     let length = |bytes: &[u8]| u64::try_from(bytes.len()).expect("a length fits");
     let attachment = if session.is_some() { ATTACHMENT_BYTES + length(key) } else { 0 };
@@ -104,7 +103,7 @@ impl Map {
         }
     }
 
-    /// The version of the last change; while one is open and has changes, that one.
+    /// The version of the last change, or the open version if it has changes.
     pub(super) fn version(&self) -> Version {
         if self.open > 0 { self.version.next() } else { self.version }
     }
@@ -131,12 +130,12 @@ impl Map {
         self.slots.len()
     }
 
-    /// The entry of a key, as it is.
+    /// The present entry of a key.
     pub(super) fn entry(&self, key: &[u8]) -> Option<&Entry> {
         self.slots.get(key)?.present()
     }
 
-    /// The entry of a key before the version that is open.
+    /// The entry of a key before the open version.
     pub(super) fn entry_before(&self, key: &[u8]) -> Option<&Entry> {
         self.slots.get(key).and_then(|slot| self.as_of(slot, self.version))
     }
@@ -163,7 +162,7 @@ impl Map {
         }
     }
 
-    /// The entries of some keys as they are, in the order of the keys.
+    /// The present entries of some keys, in the order of the keys.
     pub(super) fn entries<'a>(&'a self, keys: &'a Keys) -> impl Iterator<Item = &'a Entry> {
         self.slots_of(keys).filter_map(Slot::present)
     }
@@ -178,15 +177,15 @@ impl Map {
         Box::new(self.slots.range::<[u8], _>(bounds))
     }
 
-    /// The steps of a look at some keys, in their order: the entries, as they are or as they were at a version that can
-    /// be read, and `None` for each key that has none and is remembered. The same on all nodes.
+    /// The steps of a scan of some keys, in order: the entries, now or at a readable version, and `None` for each
+    /// remembered key without one. They are the same on all nodes.
     pub(super) fn steps<'a>(
         &'a self,
         keys: &'a Keys,
         at: Option<Version>,
     ) -> impl Iterator<Item = Option<&'a Entry>> {
         let at = at.filter(|&at| at != self.version());
-        // A key whose deletion is compacted is dropped by each node in its own time.
+        // Keys whose deletion is compacted are left out, because nodes drop them at different times.
         let is_counted = |slot: &&Slot| !slot.trail.is_deleted() || self.history.counts(slot.trail);
         self.slots_of(keys).filter(is_counted).map(move |slot| match at {
             Some(version) => self.as_of(slot, version),
@@ -205,12 +204,12 @@ impl Map {
         Ok(find(read, entries, self.version()))
     }
 
-    /// Writes an entry into the open version, and returns the one that was there.
+    /// Writes an entry in the open version, and returns the entry before it.
     pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) -> Option<Entry> {
         self.put(key, session, |stamp| Entry::new(key, value, stamp))
     }
 
-    /// Writes the key and the value of a present or former entry once more.
+    /// Writes the key and the value of a present or former entry again, with another session.
     pub(super) fn rewrite(&mut self, entry: &Entry, session: Option<SessionId>) -> Option<Entry> {
         self.put(entry.key(), session, |stamp| entry.rewritten(stamp))
     }
@@ -254,7 +253,7 @@ impl Map {
         Some(entry)
     }
 
-    /// Ends the open version, if it has changes, and drops some of the compacted changes.
+    /// Closes the open version, if it has changes, and drops some of the compacted changes.
     pub(super) fn close(&mut self, limits: Limits) {
         if self.open > 0 {
             self.version = self.version.next();
@@ -269,14 +268,14 @@ impl Map {
         }
     }
 
-    /// Forgets a deleted key with the last change of its history.
+    /// Removes a deleted key, when the last change of its history is dropped.
     fn forget_deleted(&mut self, key: &[u8], trail: Trail) {
         if self.slots.get(key).is_some_and(|slot| slot.trail == trail) {
             self.slots.remove(key);
         }
     }
 
-    /// Compacts the oldest changes until the history is within its limits. The changes of the last version stay in any case.
+    /// Compacts the oldest changes until the history is within its limits, but never those of the last version.
     fn keep_within(&mut self, limits: Limits) {
         while self.history.bytes() > limits.history_bytes || self.history.changes() > limits.history_changes {
             match self.history.oldest() {
@@ -291,7 +290,7 @@ impl Map {
         self.history.start_from(version);
     }
 
-    /// Forgets the entries of before a version.
+    /// Removes the history before a version.
     pub(super) fn compact(&mut self, version: Version) -> Result<(), Refusal> {
         if let Some(compacted) = self.compacted.filter(|&compacted| version <= compacted) {
             return Err(Refusal::Compacted { compacted });
@@ -303,8 +302,7 @@ impl Map {
         Ok(())
     }
 
-    /// The changes of some keys in these versions, in order. Only the changes of these versions are looked at, however
-    /// long the history is.
+    /// The changes of some keys in a range of versions, in order. The time depends only on the changes in that range.
     pub(super) fn changes<'a>(
         &'a self,
         keys: &'a Keys,
@@ -323,8 +321,8 @@ impl Map {
         Ok(Box::new(records.map(move |record| self.change(record, previous))))
     }
 
-    /// The changes of all keys from a version on, in order, for a watcher that was sent all before it: compacted ones
-    /// too, if they are still here.
+    /// The changes of all keys from a version on, in order, for a watcher that has been sent all earlier ones. It
+    /// includes compacted changes that are not dropped yet.
     pub(super) fn news(
         &self,
         from: Version,
@@ -336,8 +334,7 @@ impl Map {
         Ok(self.history.since(from).map(move |record| self.change_as_it_was(record, previous)))
     }
 
-    /// Returns a change. An entry of before the version to which the map is compacted cannot be read any more, even if
-    /// it is still there.
+    /// Returns a change, without the entry before it if that is compacted, even if it is still in memory.
     fn change(&self, record: &Record, previous: Previous) -> Change {
         let is_kept = self.compacted.is_none_or(|compacted| record.version > compacted);
         self.change_as_it_was(record, if is_kept { previous } else { Previous::Unwanted })
@@ -348,7 +345,7 @@ impl Map {
             Some(entry) => Happened::Written(entry.clone()),
             None => Happened::Deleted(record.named().clone()),
         };
-        // An entry that was made then has none before it, even if its transaction has deleted another one of this key.
+        // An entry that was created in this version has no entry before it, even if the same transaction deleted one.
         let is_made = record.after.as_ref().is_some_and(|entry| entry.made_at() == record.version);
         let previous = match previous {
             Previous::Wanted if !is_made => self.history.before_version(record).cloned(),
@@ -358,7 +355,7 @@ impl Map {
     }
 }
 
-/// The result of a read among these entries, which come in the order of their keys.
+/// Selects the result of a read from `entries`, which are in the order of their keys.
 fn find<'a>(read: &Read, mut entries: impl Iterator<Item = &'a Entry>, version: Version) -> Found {
     let mut found = Found { version, entries: Vec::new(), more: false, count: 0 };
     let limit = read.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -367,7 +364,7 @@ fn find<'a>(read: &Read, mut entries: impl Iterator<Item = &'a Entry>, version: 
         Wanted::Count => {}
         Wanted::Entries | Wanted::Keys => {
             let is_bounded = read.made != Bounds::default() || read.changed != Bounds::default();
-            // Without these the first entries suffice, and the others are only counted.
+            // Without bounds and order, only the first entries are kept, and the others counted.
             let needs_all = is_bounded || read.order != Order::default();
             let taken = if needs_all { usize::MAX } else { limit.saturating_add(1) };
             chosen.extend(entries.by_ref().take(taken));
@@ -394,7 +391,7 @@ fn count(entries: usize) -> u64 {
     u64::try_from(entries).expect("a length fits")
 }
 
-/// Sorts entries that are in the order of their keys. Keys are not compared, and each number is found once.
+/// Sorts entries that are already in the order of their keys. It compares no keys, and decodes each number once.
 fn sort(entries: &mut [&Entry], Order { key, direction }: Order) {
     let number = match (key, direction) {
         (SortKey::Key, Direction::Ascending) => return,

@@ -1,7 +1,7 @@
 //! The effects of operations on entries, and on their sessions.
 //!
-//! A transaction is judged before anything is changed: the branches that are taken, and whether all operations in them
-//! can be done. After that nothing can fail, so it is done in full or not at all.
+//! A transaction is checked before anything is changed: which branches are taken, and whether all operations in them
+//! are possible. After that nothing can fail, so a transaction is performed in full or not at all.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -15,8 +15,7 @@ use crate::command::{
 use crate::entry::Entry;
 use crate::state::map::{Map, entry_bytes};
 
-/// The branches that are taken: for each transaction that is reached, whether its comparisons held, in the order in
-/// which they are done.
+/// The branches that are taken: for each executed transaction, in order, whether its comparisons held.
 pub(super) struct Path(Vec<bool>);
 
 impl Path {
@@ -50,8 +49,8 @@ impl Transaction {
 impl State {
     pub(super) fn operate(&mut self, operation: &Operation, answers: Answers) -> Result<Answer, Refusal> {
         if let Operation::Write(write) = operation {
-            // Of two faults, a write by itself is refused for this one, and one in a transaction for the other one: so
-            // does the server whose clients ask.
+            // As in etcd, a single write with two faults is refused for its session, and a write in a transaction for
+            // the other fault.
             self.check_session(write)?;
         }
         let mut budget = Budget::of_all_nodes(&self.map);
@@ -63,7 +62,7 @@ impl State {
         Ok(self.perform(operation, &mut path?.steps(), answers))
     }
 
-    /// Finds the branches that are taken, and checks that all operations in them can be done.
+    /// Finds the branches that are taken, and checks that all operations in them are possible.
     fn judge(&self, operation: &Operation, budget: &mut Budget) -> Result<Path, Refusal> {
         let path = Path::of(&self.map, operation, budget)?;
         self.check_writes(operation, &mut path.steps())?;
@@ -93,7 +92,7 @@ impl State {
         }
     }
 
-    /// Refuses writes that cannot be done.
+    /// Refuses impossible writes.
     fn check_writes(
         &self,
         operation: &Operation,
@@ -128,7 +127,7 @@ impl State {
         }
     }
 
-    /// Refuses reads of a version that is not there, or not there yet.
+    /// Refuses reads of a compacted or future version.
     fn check_reads(
         &self,
         operation: &Operation,
@@ -144,14 +143,13 @@ impl State {
         }
     }
 
-    /// Refuses an operation that makes entries larger when there is no room. Deletions of the same transaction make
-    /// none.
+    /// Refuses an operation that enlarges entries beyond the quota. Deletions in the same transaction do not make room.
     fn check_space(&self, operation: &Operation, path: &Path) -> Result<(), Refusal> {
         let after = self.sum(operation, &mut path.steps(), &|write| {
             let (value, session) = self.written(write);
             entry_bytes(&write.key, value, session)
         });
-        // Where there is room for all of it, the present entries do not matter.
+        // If there is room for all writes, the sizes of the present entries do not matter.
         if self.bytes().saturating_add(after) <= self.limits.quota {
             return Ok(());
         }
@@ -162,7 +160,7 @@ impl State {
         if after > before && would_be > self.limits.quota { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    /// The sum of a number over all writes that are reached.
+    /// The sum of `of` over all writes in the branches that are taken.
     fn sum(
         &self,
         operation: &Operation,
@@ -207,8 +205,8 @@ impl State {
         }
     }
 
-    /// The value and the session that a write leaves. The parts that it keeps of an entry that its own transaction has
-    /// deleted are those from before that.
+    /// The value and the session of the entry after a write. The kept parts of an entry that the same transaction has
+    /// deleted are its parts before the deletion.
     pub(super) fn written<'a>(&'a self, write: &'a Write) -> (&'a [u8], Option<SessionId>) {
         let value = match &write.value {
             Replace::With(value) => value,
@@ -272,7 +270,7 @@ pub(super) fn next(path: &mut impl Iterator<Item = bool>) -> bool {
     path.next().expect("the same transactions are reached in the same order")
 }
 
-/// True if a comparison holds for all entries of its keys; for one without anything, if there is none.
+/// True if a comparison holds for all entries of its keys; if there are none, for an entry whose numbers are 0.
 fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool, Refusal> {
     budget.look()?;
     let mut is_there = false;
@@ -291,7 +289,7 @@ fn holds(map: &Map, comparison: &Comparison, budget: &mut Budget) -> Result<bool
 
 fn relates(comparison: &Comparison, entry: Option<&Entry>) -> bool {
     let number = |of: fn(&Entry) -> u64, given: &i64| {
-        // Numbers of entries count changes, and so are far below the end.
+        // An entry's numbers are far below the limit, because they count changes.
         i64::try_from(entry.map_or(0, of)).unwrap_or(i64::MAX).cmp(given)
     };
     let ordering = match &comparison.compared {

@@ -1,8 +1,8 @@
 //! The applied requests, remembered so that none is applied twice.
 //!
-//! A client numbers its requests and reports the number below which it waits for none any more; only the numbers above
-//! that are remembered. A request of an incarnation of a node after a later one has been here is refused: no client
-//! waits for it, and its earlier requests are forgotten.
+//! A client numbers its requests, and reports the number below which it awaits none any more; only numbers from there
+//! on are remembered. A request of an incarnation is refused after a later incarnation of the node has sent one: no
+//! client awaits it, and the earlier incarnation's requests are forgotten.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,17 +13,17 @@ use primacy_core::id::{Identity, Incarnation, NodeId};
 use crate::command::{Refusal, Request};
 use crate::encoding::{DecodeError, Reader, identity, push_identity, push_number};
 
-/// The highest number of applied requests that are remembered of one client that still waits for them.
+/// The limit on remembered applied requests per client.
 pub const OPEN_MAX: usize = 65_536;
 
-/// The highest number of clients of which requests are remembered.
+/// The limit on clients with remembered requests.
 pub const CLIENTS_MAX: usize = 4096;
 
 /// The remembered requests of one incarnation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Client {
     done_below: u64,
-    /// The numbers that were applied, none of them below `done_below`.
+    /// The numbers of the applied requests, none below `done_below`.
     applied: BTreeSet<u64>,
 }
 
@@ -45,8 +45,7 @@ impl Client {
 pub(super) struct Requests(BTreeMap<Identity, Client>);
 
 impl Requests {
-    /// Admits a request that is to be applied, and remembers it. Returns `false` if it was applied before, or is not
-    /// waited for.
+    /// Remembers a request that is to be applied. Returns `false` if it was applied before, or is not awaited.
     pub(super) fn admit(&mut self, request: &Request) -> Result<bool, Refusal> {
         let client = self.client(request.client)?;
         client.forget_below(request.done_below);
@@ -60,7 +59,7 @@ impl Requests {
         Ok(true)
     }
 
-    /// True if a request was applied, or is not waited for. The forgotten requests of a node count as not applied.
+    /// True if a request was applied, or is not awaited. The forgotten requests of a node count as not applied.
     pub(super) fn has(&self, client: &Identity, sequence: u64) -> bool {
         self.0.get(client).is_some_and(|client| client.has(sequence))
     }
@@ -77,7 +76,7 @@ impl Requests {
         if self.lives(client.node).any(|life| life.count > client.incarnation.count) {
             return Err(Refusal::FormerLife);
         }
-        // Two incarnations with one count have started from one backup: it is unknown which one is the later.
+        // Two incarnations with the same count have started from the same backup: which one is later is unknown.
         let former = self.lives(client.node).filter(|life| life.count < client.incarnation.count);
         for incarnation in former.collect::<Vec<Incarnation>>() {
             self.0.remove(&Identity { incarnation, ..client });

@@ -1,6 +1,6 @@
-//! Sessions of clients, with the entries that go with them.
+//! Sessions of clients, with the keys of their entries.
 //!
-//! The expiry of a session is not known here, because there is no clock: a leader that has one proposes its end.
+//! There is no clock here: the leader measures the time of sessions, and proposes their end.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::map::Map;
 use crate::command::{Bytes, Keys, SessionId};
 use crate::encoding::{DecodeError, Reader, duration, push_number, session, unsigned};
 
-/// The size of a session besides the keys of its entries, in bytes.
+/// The size of a session without the keys of its entries, in bytes.
 pub(super) const SESSION_BYTES: u64 = 64;
 
 /// A session.
@@ -22,18 +22,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// The time for which it lives without being kept alive.
+    /// The time after which it expires unless it is kept alive.
     #[must_use]
     pub fn time_to_live(&self) -> Duration {
         self.time_to_live
     }
 
-    /// Returns whether the entry of this key goes with it.
+    /// True if the entry of this key belongs to it.
     pub(super) fn has(&self, key: &[u8]) -> bool {
         self.keys.contains(key)
     }
 
-    /// The keys of the entries that go with it, in order.
+    /// The keys of its entries, in order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Bytes> {
         self.keys.iter()
     }
@@ -52,18 +52,18 @@ impl Sessions {
         self.0.iter().map(|(&id, session)| (id, session))
     }
 
-    /// Their size in bytes, besides the keys of their entries, which count with those.
+    /// The size of the sessions in bytes, without the keys of their entries, which count with the entries.
     pub(super) fn bytes(&self) -> u64 {
         u64::try_from(self.0.len()).expect("a length fits") * SESSION_BYTES
     }
 
-    /// Begins a session that is not there.
+    /// Begins a session. It must not exist.
     pub(super) fn begin(&mut self, id: SessionId, time_to_live: Duration) {
         let former = self.0.insert(id, Session { time_to_live, keys: BTreeSet::new() });
         assert_eq!(former, None, "a session begins once");
     }
 
-    /// Ends a session; returns the keys of its entries, which are to be deleted. `None` if there is no such session.
+    /// Ends a session, and returns the keys of its entries for deletion; `None` if there is no such session.
     pub(super) fn end(&mut self, id: SessionId) -> Option<BTreeSet<Bytes>> {
         Some(self.0.remove(&id)?.keys)
     }
@@ -90,7 +90,7 @@ impl Sessions {
         }
     }
 
-    /// The sessions that were appended, with the keys of this map's entries.
+    /// Decodes sessions, and takes the keys of their entries from `map`.
     pub(super) fn decode(from: &mut Reader<'_>, map: &Map) -> Result<Self, DecodeError> {
         let list = from.list(|from| Ok((session(from)?, duration(from)?)))?;
         if !list.is_sorted_by(|(one, _), (next, _)| one < next) {

@@ -1,9 +1,9 @@
-//! Committing: counting what a majority holds, and applying it in steps.
+//! Committing: determines the records that a majority holds, and applies them in steps.
 //!
-//! A node counts a record as committed when it has applied it, so it reports no record as committed that its state does not show. A majority
-//! holds the record before that, and counting it later is always safe. A node applies records in steps of a limited cost: a thousand large
-//! requests take longer to apply than a lease lasts, and the same thread renews the lead. A snapshot that a follower needs is made in one
-//! piece, with all records that it must have.
+//! A node counts a record as committed only when it has applied it, so its state shows all records that it reports as
+//! committed. To count a committed record later is always safe. A node applies records in steps of a limited cost: a
+//! thousand large requests may take longer to apply than a lease lasts, and the same thread renews the lead. A snapshot
+//! for a follower is the exception: all records that it needs are applied in one step.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -18,11 +18,11 @@ use super::{Lead, Replica, Replicated, Role};
 use crate::replication::log::RecordBody;
 
 impl<S: Replicated> Replica<S> {
-    /// Commits what a majority holds at a leader, or what a leader is known to have committed, as far as one step goes.
+    /// Commits one step: on a leader, of the records that a majority holds; on other nodes, of the records that a
+    /// leader is known to have committed.
     ///
-    /// A majority must hold the list by which it is counted, too. A node that has lost its log asks the voters that
-    /// it knew for its contents; if it knew only the earlier ones, they need not have the records that the next ones
-    /// have committed.
+    /// A majority must also hold the list of voters by which it is counted. Otherwise a node that has lost its log, and
+    /// recovers it from the earlier voters that it knew, may miss records that the later voters have committed.
     pub(super) fn advance(&mut self, now: Instant) {
         match &self.role {
             Role::Follower { .. } | Role::Passive(_) => {
@@ -46,7 +46,7 @@ impl<S: Replicated> Replica<S> {
 
     /// Returns the last record that a majority of these voters holds.
     pub(super) fn held_by_most(&self, lead: &Lead, voters: &BTreeMap<NodeId, Arc<str>>) -> LeaderSequence {
-        // A leader that is no voter any more does not count itself.
+        // A leader that is no longer a voter does not count itself.
         let own = voters.contains_key(&self.config.me.node).then_some(self.written);
         let others = lead.followers.iter().filter(|(node, _)| voters.contains_key(node));
         let mut held: Vec<LeaderSequence> =
@@ -54,7 +54,8 @@ impl<S: Replicated> Replica<S> {
         majority::reached(voters.len(), &mut held).unwrap_or_default()
     }
 
-    /// Applies and counts records up to `reached`, as far as one step goes. The rest is due at once, after other inputs.
+    /// Applies and counts records up to `reached`, one step of them. The rest is due at once, after other pending
+    /// inputs.
     pub(super) fn commit(&mut self, now: Instant, reached: LeaderSequence) {
         let mut cost: usize = 0;
         let mut counted = reached;

@@ -1,4 +1,4 @@
-//! The sync of a new leader: it learns all that was committed before it.
+//! The sync of a new leader, by which it gets all records that were committed before it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -12,23 +12,23 @@ use super::{Owed, Replica, Replicated, Role};
 use crate::replication::log::Record;
 use crate::replication::message::Body;
 
-/// The number of times a node is asked for its records, until another one is.
+/// The number of times that a source is asked for records before another one is chosen.
 const SOURCE_TRIES_MAX: u32 = 5;
 
-/// The state of a new leader that asks.
+/// The state of a new leader's sync.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sync {
     /// The nodes that have promised, and the ends of their logs.
     pub(super) answers: BTreeMap<NodeId, (Identity, LeaderSequence)>,
-    /// The node from which the rest is fetched, and the last record of it.
+    /// The node from which the missing records are fetched, and the last record of its log.
     pub(super) source: Option<(Identity, LeaderSequence)>,
-    /// The number of times it was asked in vain.
+    /// The number of requests to the source that were not answered.
     tries: u32,
     pub(super) resend_at: Instant,
 }
 
 impl Sync {
-    /// Puts off the next question, since an answer has come.
+    /// Postpones the next request, because an answer has come.
     pub(super) const fn put_off(&mut self, resend_at: Instant) {
         self.tries = 0;
         self.resend_at = resend_at;
@@ -37,7 +37,7 @@ impl Sync {
 
 impl<S: Replicated> Replica<S> {
     pub(super) fn begin_sync(&mut self, now: Instant) {
-        // The records that this node holds count once they are written.
+        // This node's own records count once they are written.
         self.write();
         let resend_at = now.after(self.config.resend_after);
         self.role = Role::Passive(Sync { answers: BTreeMap::new(), source: None, tries: 0, resend_at });
@@ -45,7 +45,7 @@ impl<S: Replicated> Replica<S> {
         self.choose_source(now);
     }
 
-    /// Asks again the nodes that have not answered in time.
+    /// Asks nodes again that have not answered in time.
     pub(super) fn sync_again(&mut self, now: Instant) {
         let Role::Passive(sync) = &mut self.role else { return };
         sync.resend_at = now.after(self.config.resend_after);
@@ -74,8 +74,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Answers a new leader. Messages of an earlier one are not taken from here on, for the term is bound; so the
-    /// answer is all that this node will ever have of earlier terms, unless the new leader sends more.
+    /// Answers a new leader. This node is bound to the term, so it takes no more records from an earlier leader: the
+    /// answer covers all records of earlier terms that it will have, unless the new leader sends more.
     pub(super) fn on_sync(&mut self, from: Identity) {
         if !self.hears(from) || self.recovery.is_some() {
             return; // One that has lost its log does not know how far it was.
@@ -95,7 +95,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// The voters that have not reported the ends of their logs, while a majority must before this node leads.
+    /// The voters that have not reported the ends of their logs, until a majority has.
     #[must_use]
     pub fn awaited(&self) -> BTreeSet<NodeId> {
         let Role::Passive(sync) = &self.role else { return BTreeSet::new() };
@@ -108,8 +108,8 @@ impl<S: Replicated> Replica<S> {
         let Role::Passive(sync) = &self.role else { return false };
         let promised = sync.answers.keys().filter(|&&node| self.voters.contains(node)).count();
         let votes = self.voters.contains(self.config.me.node);
-        // A node that has lost its log asks a majority of the others: of the records that it held itself, enough of
-        // them hold each (Viewstamped Replication Revisited, section 4.3).
+        // A node that has lost its log needs a majority of the others: one of them holds each committed record that
+        // this node held (Viewstamped Replication Revisited, section 4.3).
         let (counted, voters) = match self.recovery {
             None => (promised + usize::from(votes), self.voters.count()),
             Some(_) => (promised, self.voters.count() - usize::from(votes)),
@@ -117,7 +117,8 @@ impl<S: Replicated> Replica<S> {
         counted >= majority::needed(voters)
     }
 
-    /// Chooses the source once a majority has promised: this node must have all records of the longest log among them.
+    /// Chooses the source once a majority has promised: the node with the longest log, all of whose records this node
+    /// must have.
     fn choose_source(&mut self, now: Instant) {
         if !self.has_promises() {
             return;
@@ -195,8 +196,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Handles that all requested records are here. They may state other voters; then a majority of these has to
-    /// promise too, and the nodes that have promised meanwhile may have longer logs.
+    /// Handles the arrival of all requested records. If they state other voters, a majority of these must promise too,
+    /// and nodes that have promised meanwhile may have longer logs.
     fn fetched_all(&mut self, now: Instant) {
         if self.has_promises() {
             return self.choose_source(now);

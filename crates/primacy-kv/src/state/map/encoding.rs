@@ -1,4 +1,4 @@
-//! The map in a snapshot: all that counts, and nothing that differs between nodes with the same state.
+//! The encoding of the map in a snapshot, without anything that may differ between nodes with the same state.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -12,9 +12,9 @@ use crate::state::history::Trail;
 
 /// The tag before a change of the history.
 mod tag {
-    /// There was no entry before: the key follows.
+    /// There was no entry before; the key follows.
     pub(super) const MADE: u8 = 1;
-    /// There was an entry, which follows.
+    /// There was an entry before, which follows.
     pub(super) const BEFORE: u8 = 2;
 }
 
@@ -63,7 +63,7 @@ impl Map {
             1 => Some(Version(from.number()?)),
             _ => return Err(DecodeError::Kind("the compacted version")),
         };
-        // There is none before the first, and always a next one.
+        // Versions begin with the first one, and leave room for a next one.
         if version < Version::FIRST || version > VERSION_MAX || compacted.is_some_and(|kept| kept > version) {
             return Err(DecodeError::Value("the version of the map"));
         }
@@ -93,13 +93,13 @@ impl Map {
         self.bytes =
             entries.iter().map(|entry| entry_bytes(entry.key(), entry.value(), entry.session())).sum();
         let slots = entries.into_iter().map(|entry| Slot { entry, trail: Trail::default() });
-        // From a sorted iterator the set is built without searching.
+        // A set is built from a sorted iterator in linear time.
         self.slots = BTreeSet::from_iter(slots);
         Ok(())
     }
 
-    /// Takes the changes. The entry after one is the entry before the next one of the same key, or the present one; so
-    /// they are gone through from the end first.
+    /// Restores the history. The entry after a change is the entry before the next change of the same key, or the
+    /// present entry; so the changes are first visited from the last one.
     fn take_history(&mut self, former: Vec<FormerEntry<'_>>) -> Result<(), DecodeError> {
         let mut later: BTreeMap<&[u8], Option<Entry>> = BTreeMap::new();
         let mut after = Vec::with_capacity(former.len());
@@ -122,14 +122,14 @@ impl Map {
             let is_deleted = after.is_none();
             let place = self.history.push(former.version, former.before, after, trail);
             let trail = if is_deleted { Trail::deleted(place) } else { Trail::present(place) };
-            // The last change of a key puts the present entry there, or that it is deleted.
+            // The last change of a key leaves the present entry in the slot, or marks the key as deleted.
             self.slots.replace(Slot { entry: named, trail });
         }
         Ok(())
     }
 }
 
-/// The highest version of an honest map: a higher one would take a million changes a second for 292,000 years.
+/// The limit on versions: to exceed it would take a million changes a second for 292,000 years.
 const VERSION_MAX: Version = Version(u64::MAX / 2);
 
 fn entry(from: &mut Reader<'_>, last: Version) -> Result<Entry, DecodeError> {
