@@ -1,4 +1,4 @@
-//! Commands for tests, drawn at random: few keys and few sessions, so that they meet.
+//! Random commands for tests, with few keys and few sessions, so that commands concern the same ones.
 
 use core::num::NonZeroU64;
 
@@ -45,7 +45,7 @@ impl Arbitrary {
         SessionId::new(number - 5).unwrap()
     }
 
-    /// A version that is there, or was, or will be.
+    /// A past, present or future version.
     fn version(&mut self) -> Version {
         Version(self.rng.up_to(self.version + 2))
     }
@@ -127,7 +127,7 @@ impl Arbitrary {
         }
     }
 
-    /// A command that may be about partitions too.
+    /// A command on entries, sessions or partitions.
     pub(super) fn any_command(&mut self) -> Command {
         if self.one_in(2) { self.command() } else { Command::Partitions(self.about_partitions()) }
     }

@@ -1,12 +1,12 @@
 //! The machine of one node: an election, a log beside it, and the requests of its clients.
 //!
-//! The two know nothing of each other; this is where they meet. The elected node leads the log, and is reported to the
-//! application as the leader only when it is active: when all that was ever committed is in its log, and committed
-//! again. A vote binds the log to its term, and any message of a higher term that the log takes binds the voter; one
-//! term on one disk does both.
+//! The election and the log do not know each other; this machine connects them. The elected node leads the log. It is
+//! reported to the application as the leader only when it is active: when its log has all committed records, and its
+//! first record is committed. A vote binds the log to the vote's term, and a leader's message to the log binds the
+//! voter; both share one persisted term.
 //!
-//! Since any node may be elected, a node whose list of voters is old may campaign. A candidate names the voters that it
-//! counts. If the voter knows newer ones, it refuses, and sends them.
+//! Since any voter may be elected, a node with an old list of voters may campaign. A candidate states the voters that
+//! it counts. A voter that knows newer ones refuses, and sends them.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -42,12 +42,12 @@ use primacy_core::protocol::{
 use primacy_core::term::{LeaderSequence, Term};
 use primacy_core::time::{Duration, Instant};
 
-/// The most bytes of writes in one message to the leader, if it has more than one write.
+/// The limit on the bytes of writes in one message to the leader, if it has more than one write.
 const PROPOSE_MAX: usize = 256 << 10;
 
-/// The time after which a client's request is sent again, in times as long as a replica waits for an answer.
+/// The time after which a client's request is sent again, in multiples of the replica's `resend_after`.
 const TELL_AGAIN: u64 = 4;
-/// The number of sessions that are ended at a time.
+/// The limit on sessions that are ended in one step.
 const EXPIRED_AT_ONCE: usize = 1024;
 
 /// A durable part of a node's state.
@@ -57,7 +57,7 @@ pub enum Durable {
     Hard(HardState),
     /// The voters in force.
     Voters(Arc<Voters>),
-    /// True if the log may lack records that this node has held.
+    /// True if the log is lost: it may lack records that this node has held.
     LogLost(bool),
     /// The log's part.
     Log(Write),
@@ -70,10 +70,10 @@ pub enum Message {
     Election {
         /// The message.
         message: quorum::Message,
-        /// The voters that the sender counts, where it asks for votes.
+        /// The voters that the sender counts, in a request for votes or pre-votes.
         voters: Option<Arc<Voters>>,
     },
-    /// The voters: sent to a candidate that counts by older ones, to a node that asks for the log, and first on each
+    /// The sender's list of voters: sent to a candidate with an older list, to a recovering node, and first on each
     /// connection.
     Voters {
         /// The incarnation of the sender.
@@ -94,25 +94,26 @@ pub enum Message {
     Propose {
         /// The incarnation of the sender.
         incarnation: Incarnation,
-        /// Requests, as they are in records.
+        /// The encoded requests, as records contain them.
         requests: Vec<Arc<[u8]>>,
-        /// The round of the questions: clients want to read what is committed by now, or ask for sessions.
+        /// The round of reads and session requests, if there are any.
         read: Option<u64>,
         /// The sessions that clients ask for.
         sessions: Vec<(SessionId, Keep)>,
     },
-    /// From the leader: all that can be answered at once.
+    /// From the leader: the answers that do not need the log.
     Told {
         /// The incarnation of the sender.
         incarnation: Incarnation,
         /// The incarnation that asked.
         to: Incarnation,
-        /// The round that is answered, and the record up to which the state must be for its reads.
+        /// The round that is answered, and the record that a node must have applied before it serves the reads of that
+        /// round.
         read: Option<(u64, LeaderSequence)>,
-        /// The sessions that were asked for, and the time for which each lives still; `None` if there is none.
+        /// The requested sessions, and the remaining time of each; `None` if there is no such session.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
-        /// The numbers of requests that the leader cannot decode, and so has not written: it is of an earlier version
-        /// than the node that sent them.
+        /// The numbers of requests that the leader cannot decode, and so has not written: its version is older than
+        /// that of the node that sent them.
         unreadable: Vec<u64>,
     },
     /// To the leader: an operator's change of the voters.
@@ -146,33 +147,33 @@ pub enum Message {
 pub enum Ask {
     /// Apply this command.
     Write(Ticket, StateCommand),
-    /// Read all that was written before now.
+    /// Report when this node's state includes all writes before now.
     Read(Ticket),
-    /// Look at a session, or keep it alive.
+    /// Report the remaining time of a session, or keep it alive.
     Session(Ticket, SessionId, Keep),
-    /// Change the voters, as far as it can be done now. Lost questions are not asked again.
+    /// Advance a change of the voters. The machine does not resend lost messages of it.
     Revise(Ticket, VoterChange),
-    /// Take this node's log for whole, which it has lost: see [`Replica::accept_loss`].
+    /// Accept the loss of this node's log: see [`Replica::accept_loss`].
     AcceptLoss(Ticket),
 }
 
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done, or refused.
+    /// The write was applied, or refused.
     Written(Ticket, Outcome),
-    /// It was done, and its result is not known any more.
+    /// The write was applied, and its outcome is not known.
     Done(Ticket),
-    /// The leader cannot decode it, and has not done it. This node sends it to no other leader; whether another leader
-    /// that was sent it before has done it is not known.
+    /// The leader cannot decode the write, and has not applied it. This node sends it to no other leader; whether an
+    /// earlier leader has applied it is not known.
     Unreadable(Ticket),
-    /// The state of this node has all that was written before the question.
+    /// The state of this node includes all writes before the request.
     Readable(Ticket),
-    /// The time for which a session lives still; `None` if there is none.
+    /// The remaining time of a session; `None` if there is no such session.
     Session(Ticket, Option<Duration>),
     /// The progress of a change of the voters.
     Revised(Ticket, Progress),
-    /// This node's log is taken for whole; true if it was lost.
+    /// The loss of this node's log is accepted; true if the log was lost.
     LossAccepted(Ticket, bool),
 }
 
@@ -194,9 +195,9 @@ enum SessionNews {
 
 /// A state with sessions, as a machine applies requests to it.
 pub trait Keeps: Replicated<Outcome = Option<Report>> {
-    /// All sessions, and the time for which each lives without being kept alive.
+    /// All sessions, and their times to live.
     fn sessions(&self) -> Vec<(SessionId, Duration)>;
-    /// The same of one session.
+    /// The time to live of one session.
     fn time_to_live(&self, session: SessionId) -> Option<Duration>;
     /// The session by which this incarnation of a node is up.
     fn session_of(&self, life: Identity) -> Option<SessionId>;
@@ -207,10 +208,10 @@ pub trait Keeps: Replicated<Outcome = Option<Report>> {
 }
 
 impl Report {
-    /// Applies a payload to this state. `None` if it is no request, which changes nothing. The format is
-    /// [checked](Replicated::check) when the record is taken.
+    /// Applies a payload to the state. Returns `None`, and changes nothing, if it is not a valid request. Its format
+    /// was [checked](Replicated::check) when the record was taken.
     ///
-    /// Answers are made for `client` alone, whose process this is: no other client waits for them here.
+    /// Answers are produced only for requests of `client`, the identity of this process.
     #[must_use]
     pub fn of(state: &mut State, payload: &[u8], client: Identity) -> Option<Self> {
         let request = Request::decode(payload).ok()?;
@@ -291,7 +292,7 @@ impl Keeps for State {
 /// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The election. Its voters are those of the metadata.
+    /// The configuration of the election. The replicated voters replace its voters.
     pub election: quorum::Config,
     /// The log.
     pub replica: replica::Config,
@@ -302,7 +303,7 @@ pub struct Config {
 pub struct StoredState {
     /// The election's part.
     pub hard: HardState,
-    /// The voters: those that were written last, or those of the configuration.
+    /// The voters that were persisted last, or those of the configuration.
     pub voters: Arc<Voters>,
     /// The log.
     pub log: Stored,
@@ -323,16 +324,16 @@ pub struct Metadata<S: Replicated = State> {
     leader: Option<Leader>,
     /// The leader last reported to the application.
     told_leader: Option<Leader>,
-    /// Writes of other nodes' clients that came before this leader was active.
+    /// Writes of other nodes' clients that arrived before this leader was active.
     early: Early,
-    /// Requests that this leader has taken for its log by [`propose`](Self::propose), and that are not applied.
+    /// Requests that this leader has [proposed](Self::propose), and that are not applied yet.
     proposed: BTreeSet<(Identity, u64)>,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
-    /// True if the lead is to be given up, and no work was begun.
+    /// True if the leader is resigning before the application was elected, so there is no work to drain.
     nobody_works: bool,
-    /// The term in which this node resigned to be removed, until another node leads.
+    /// The term in which this node resigned in order to be removed, until another node leads.
     resigned_to_be_removed: Option<Term>,
     /// The time of the last input, until all effects of it are performed.
     handled_at: Option<Instant>,
@@ -343,13 +344,13 @@ pub struct Metadata<S: Replicated = State> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Lead {
     None,
-    /// It was elected, and is not active.
+    /// The node is elected, and not yet active.
     Elected {
         term: Term,
         mandate: Mandate,
         valid_until: Instant,
     },
-    /// It is active, and the application knows.
+    /// The node is active, and the application is elected.
     Held {
         valid_until: Instant,
     },
@@ -387,8 +388,8 @@ impl<S: Keeps> Protocol for Metadata<S> {
         self.settle(now);
     }
 
-    /// The state is read by others while effects are performed. So the consequences of an effect of this node are
-    /// applied when the caller asks for more, which it does when the last effect is done.
+    /// The driver reads the state while it performs effects. So the results of an effect are applied at the next call,
+    /// by which time the effect is performed.
     fn poll(&mut self) -> Option<Output<Message, Durable>> {
         while let Some(now) = self.handled_at.filter(|_| self.outputs.is_empty()) {
             if self.replica.on_performed(now) {
@@ -414,8 +415,8 @@ impl<S: Keeps> Metadata<S> {
     /// This node need not be among the voters: it may have been removed.
     ///
     /// # Errors
-    /// [`Unreadable`], if the snapshot or the records of an earlier incarnation cannot be decoded, though they were
-    /// whole on the disk: a later version wrote them.
+    /// [`Unreadable`], if the snapshot or a record of an earlier incarnation cannot be decoded: it is intact on the
+    /// disk, and a later version wrote it.
     pub fn new(config: Config, stored: StoredState, now: Instant) -> Result<Self, Unreadable> {
         let me = config.replica.me;
         let tell_again_after = config.replica.resend_after.times(TELL_AGAIN);
@@ -423,8 +424,8 @@ impl<S: Keeps> Metadata<S> {
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
         let voters = replica.voters().names();
-        // The election is begun with this node as a voter, and goes on with the voters as they are. If its disk was
-        // lost, it has to hear from those of its configuration, too.
+        // `Quorum::new` requires this node among the voters; the actual voters are set after it. If the disk was lost,
+        // the node must also hear from the voters of its configuration.
         let all = config.election.voters.iter().chain(&voters).copied().chain([me.node]).collect();
         let mut quorum = Quorum::new(quorum::Config { voters: all, ..config.election }, hard, now);
         quorum.set_voters(voters);
@@ -469,14 +470,14 @@ impl<S: Keeps> Metadata<S> {
         self.replica.state()
     }
 
-    /// The leader, if it is active, as far as this node knows.
+    /// The active leader, as far as this node knows.
     #[must_use]
     #[allow(clippy::misnamed_getters, reason = "what the application was told is what holds")]
     pub const fn leader(&self) -> Option<Leader> {
         self.told_leader
     }
 
-    /// The leader that was elected, if it is not known to be active.
+    /// The elected leader, if it is not known to be active.
     #[must_use]
     pub fn elected(&self) -> Option<Leader> {
         let own = || Leader { identity: self.me, term: self.replica.bound() };
@@ -484,14 +485,14 @@ impl<S: Keeps> Metadata<S> {
         elected.filter(|_| self.told_leader.is_none())
     }
 
-    /// The number of writes of its clients that this node does not know to be applied.
+    /// The number of writes of this node's clients that are not known to be applied.
     #[must_use]
     pub fn open_writes(&self) -> usize {
         self.clients.open()
     }
 
-    /// True if this node may answer for the whole: it leads, is active, and its lease runs. To be called after `handle`
-    /// was told the time, which ends a lease that is over.
+    /// True if this node may answer as the leader: it leads, is active, and its lease runs. Call it only after `handle`
+    /// has received the time, which ends a lease that is over.
     fn serves(&self) -> bool {
         matches!(self.lead, Lead::Held { .. })
     }
@@ -545,7 +546,7 @@ impl<S: Keeps> Metadata<S> {
             }
             self.quorum.may_have_voted(theirs.names());
             let mine = self.replica.voters();
-            // As long as both count the same majorities, it does not matter which of the two lists is newer.
+            // If both lists have the same voters, it does not matter which of them is newer.
             if theirs.number < mine.number && theirs.names() != mine.names() {
                 let (incarnation, voters) = (self.me.incarnation, Arc::clone(mine));
                 return self.send(from, Message::Voters { incarnation, voters });
@@ -563,10 +564,10 @@ impl<S: Keeps> Metadata<S> {
         if term > TERM_MAX {
             return; // No honest node's.
         }
-        // Also if it is older: this node may have lost its disk, and have counted by just that list before.
+        // An older list counts too: this node may have voted under it before it lost its disk.
         self.quorum.may_have_voted(voters.names());
-        // Without a log, lost or not, a node cannot tell how new its voters are. So it takes each number: else any list
-        // that it hears of next would be a newer one.
+        // A node without a log does not know the latest number of its voters. So it adopts newer numbers even of the
+        // same voters; otherwise any list that it receives next would look newer.
         let needs_number = self.replica.is_recovering() || self.replica.last() == LeaderSequence::NONE;
         let differ = voters.names() != self.replica.voters().names();
         if !self.may_be_newer(voters) || !(needs_number || differ) {
@@ -580,9 +581,8 @@ impl<S: Keeps> Metadata<S> {
         self.take_effects();
     }
 
-    /// True if these voters may be newer. A node that has lost its whole disk is sent the lists of all others, and the
-    /// newest is the one that it has to count by. When it has heard them all, it counts by that one as it has counted
-    /// by its own before.
+    /// True if these voters may be newer than this node's. A node that has lost its whole disk receives the lists of
+    /// all others, and adopts the newest; when it has heard all of them, that list replaces the one that it has lost.
     fn may_be_newer(&self, voters: &Voters) -> bool {
         match self.quorum.disk_state() {
             DiskState::Intact | DiskState::Recovered => self.replica.may_be_newer(voters),
@@ -599,7 +599,7 @@ impl<S: Keeps> Metadata<S> {
             self.take_election(now);
         }
         if matches!(body, message::Body::Recover) && self.replica.is_active() {
-            // It may ask for its log by voters that are long gone, and wait for their answers.
+            // The recovering node may await answers of voters that were removed long ago.
             let (incarnation, voters) = (self.me.incarnation, Arc::clone(self.replica.voters()));
             self.send(from.node, Message::Voters { incarnation, voters });
         }
@@ -625,13 +625,13 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// True if this node ends sessions whose time is over. So many may end at the same time that the state would not
-    /// remember who asked for it.
+    /// True if this node may end sessions whose time is over. The limit keeps its own requests below the number that
+    /// the state remembers per client.
     fn may_end_sessions(&self) -> bool {
         self.serves() && self.clients.open() <= OPEN_MAX / 2
     }
 
-    /// Ends the session of a node that is gone, with all its work.
+    /// Ends the session of a dead node.
     fn on_death(&mut self, now: Instant, life: Identity) {
         let session = self.replica.state().session_of(life).filter(|_| self.serves());
         // A session whose end is written already is left out.
@@ -641,8 +641,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Handles that the others know this node with another disk: it has lost the log with the votes. That is remembered
-    /// before the election can report that it knows its own part again.
+    /// Handles evidence that the others know this node with another disk: it has lost the log with the votes. This is
+    /// persisted before the election can report its own recovery.
     fn on_disk_lost(&mut self, now: Instant) {
         self.replica.lose(now);
         self.take_effects();
@@ -696,7 +696,7 @@ impl<S: Keeps> Metadata<S> {
                 Lead::None => {}
             },
             Event::Resigning(_) => match self.lead {
-                // The node leads, and serves, until the application's work has drained.
+                // The node leads and serves until the application's work has drained.
                 Lead::Held { .. } => self.tell(event),
                 // No work was told to begin, so there is nothing to drain.
                 Lead::Elected { .. } => self.nobody_works = true,
@@ -752,7 +752,7 @@ impl<S: Keeps> Metadata<S> {
     fn settle(&mut self, now: Instant) {
         self.take_effects();
         self.take_outcomes(now);
-        // While it caught up, other voters may have been in force that support it still, and the present ones do not.
+        // The voters may have changed while it caught up: the present ones must support it.
         if let Lead::Elected { term, mandate, valid_until } = self.lead
             && self.replica.is_active()
             && self.quorum.is_supported_to_the_end()
@@ -760,7 +760,8 @@ impl<S: Keeps> Metadata<S> {
             if self.replica.voters().contains(self.me.node) {
                 self.become_active(now, term, mandate, valid_until);
             } else {
-                // By the log that it fetched, it votes no more. That is committed, and no work was begun.
+                // By the log that it fetched, it is no longer a voter. That is committed, and the application was not
+                // elected.
                 self.elect(now, Input::Command(Command::Resign));
             }
         }
@@ -794,19 +795,20 @@ impl<S: Keeps> Metadata<S> {
             let left = self.look_at(now, session, keep);
             self.answer_session(session, keep, left, u64::MAX);
         }
-        // When a leader dies, its guardian has no leader to tell. This is written after the clients' requests: an
-        // earlier write is taken for one of theirs, and written again.
+        // When a leader dies, its guardian has no leader to notify, so the new leader ends the sessions of all known
+        // dead incarnations. It does so after the clients' requests are written: a write before them would be taken for
+        // one of them, and written twice.
         for life in self.quorum.dead().collect::<Vec<_>>() {
             self.on_death(now, life);
         }
     }
 
-    /// Reports a leader to the application when it can be asked for something.
+    /// Reports a leader to the application once it can serve requests.
     fn tell_leader_changed(&mut self) {
         let leader = self.leader.filter(|leader| match leader.identity == self.me {
             true => self.serves(),
-            // It writes a record of its term once it has all that was committed before, and leads when that is
-            // committed.
+            // A leader writes the first record of its term when it has all earlier committed records, and is active
+            // when that record is committed.
             false => self.replica.last().term >= leader.term,
         });
         if leader != self.told_leader {
@@ -880,7 +882,7 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Sends the leader the requests of this node's clients. If there is none, they wait for the next one.
+    /// Sends the requests of this node's clients to the leader. Without a leader, they wait for the next one.
     fn tell_leader(&mut self, now: Instant) {
         let News { writes, round, sessions } = self.clients.gathered(now, self.tell_again_after);
         let Some(leader) =
@@ -914,7 +916,8 @@ impl<S: Keeps> Metadata<S> {
         if !self.serves() || (read.is_none() && sessions.is_empty()) {
             return;
         }
-        // All that is committed is applied here, so this is no less than any client was told before it asked.
+        // The active leader counts every record as committed before any other node does, so this covers all writes that
+        // were answered before the read.
         let read = read.map(|round| (round, self.replica.committed()));
         let look = |(session, keep)| (session, keep, self.look_at(now, session, keep));
         let sessions = sessions.into_iter().map(look).collect();
@@ -935,7 +938,7 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Returns the time for which a session lives still, after it was kept alive if that is wanted.
+    /// Keeps a session alive if requested, and returns its remaining time.
     fn look_at(&mut self, now: Instant, session: SessionId, keep: Keep) -> Option<Duration> {
         let end = self.expiry.end(session)?;
         match keep {

@@ -33,7 +33,7 @@ use primacy_core::time::Duration;
 
 use super::session_id::SessionId;
 
-/// The highest number of partitions in all groups together: as many as a replica can look through in some milliseconds.
+/// The limit on partitions in all groups together: a replica scans that many in a few milliseconds.
 pub const PARTITIONS_MAX: u32 = 1_000_000;
 /// The highest number of groups.
 pub const GROUPS_MAX: usize = 1_000;
@@ -44,7 +44,7 @@ pub const GROUP_NAME_MAX: usize = 63;
 
 /// The size of a partition, in bytes.
 const PARTITION_BYTES: u64 = 16;
-/// The size of a group besides its partitions, in bytes.
+/// The size of a group without its partitions, in bytes.
 const GROUP_BYTES: u64 = 128;
 /// The size of a node, in bytes.
 const NODE_BYTES: u64 = 128;
@@ -57,7 +57,7 @@ impl GroupName {
     /// The group of this name.
     ///
     /// # Errors
-    /// [`GroupNameError`] if it cannot be one.
+    /// [`GroupNameError`] if it is not a valid name.
     pub fn new(name: &str) -> Result<Self, GroupNameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let is_name = (1..=GROUP_NAME_MAX).contains(&name.len()) && name.bytes().all(allowed);
@@ -77,7 +77,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// Error: the text is no [`GroupName`].
+/// Error: the text is not a valid [`GroupName`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupNameError;
 
@@ -92,25 +92,26 @@ impl core::error::Error for GroupNameError {}
 /// An order about partitions, or an event of their nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The sending node is up from now on, and may be a primary, for as long as this session lives. If an earlier
-    /// incarnation of it was up, that one is gone, and the node is primary of the same partitions under new numbers.
+    /// The sending node is up, and may be a primary, from now until this session ends. If an earlier incarnation of it
+    /// was up, this one replaces it, as the primary of the same partitions under new numbers.
     ///
-    /// Only the leader and the node itself end such a session: the leader by its clock, or when a guardian has reported
-    /// that this incarnation of the node is gone. The sender may count it as living for its time from before it asked,
-    /// or asked to keep it alive, less the drift of the clocks; the leader counts from after that.
+    /// Only the leader and the node itself end such a session: the leader when its time is over by the leader's clock,
+    /// or when a guardian has reported the death of this incarnation. The node counts the time to live from before it
+    /// sent its request to join or to keep the session alive, less the drift; the leader counts from after it has
+    /// received it.
     Join {
-        /// The number of the session, which begins with this.
+        /// The number of the session, which this command begins.
         session: SessionId,
-        /// The time for which it lives without being kept alive.
+        /// The time after which it expires unless it is kept alive.
         time_to_live: Duration,
     },
     /// The node of this session has stopped being a primary of any partition, and is not up any more.
     Leave {
-        /// The session, which ends with this.
+        /// The session, which this command ends.
         session: SessionId,
     },
-    /// The node of this session has stopped being the primary of these partitions: where it was under a number not
-    /// above this one. Partitions that it has got since then it keeps.
+    /// The node of this session gives back these partitions, where its number as the primary is at most `up_to`. It
+    /// keeps partitions that it has been given since, under higher numbers.
     Release {
         /// The session.
         session: SessionId,
@@ -126,12 +127,12 @@ pub enum Command {
         /// The number of its partitions.
         count: u32,
     },
-    /// Drops a group. It is gone when all its primaries have given it back.
+    /// Drops a group. It is removed when all primaries have given its partitions back.
     Drop {
         /// Its name.
         group: GroupName,
     },
-    /// Drains a node: it shall not be a primary, as long as another one can be.
+    /// Drains a node: it is not to be a primary as long as any other node can be.
     Drain {
         /// The node, which need not be up.
         node: NodeId,
@@ -157,23 +158,23 @@ pub enum Command {
 pub struct Ranges {
     /// The group.
     pub group: GroupName,
-    /// Ranges, in order; each begins after the end of the one before.
+    /// The ranges, in order and separate.
     pub ranges: Vec<core::ops::Range<u32>>,
 }
 
 /// The reason why nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// There is such a group already, or it is not gone yet.
+    /// The group exists already, or is not yet removed.
     GroupExists,
-    /// There is no such group, or it is about to go.
+    /// The group does not exist, or is being removed.
     GroupNotFound,
     /// The group has no such partition.
     PartitionNotFound {
         /// The number of its partitions.
         count: u32,
     },
-    /// A group would have no partition at all.
+    /// The group would have no partitions.
     NoPartitions,
     /// There would be more than [`PARTITIONS_MAX`].
     TooManyPartitions,
@@ -185,7 +186,7 @@ pub enum Refusal {
     NodeNotUp,
     /// The node is drained.
     NodeDrained,
-    /// Another incarnation of the node is up, and it is not known to be an earlier one.
+    /// Another incarnation of the node is up, and is not known to be earlier than the sender.
     NodeUp,
 }
 
@@ -216,8 +217,8 @@ pub struct Partitions {
     groups: BTreeMap<GroupName, Group>,
     /// The number of partitions, in all groups.
     count: u32,
-    /// The number of orders and ends of sessions that have changed anything. A node that becomes a primary does so
-    /// under the number of the step.
+    /// The number of commands and ends of sessions that have changed anything. A new primary has the step as its
+    /// number.
     step: u64,
 }
 
@@ -239,7 +240,7 @@ struct Up {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     slots: Vec<Slot>,
-    /// True if it is to go: partitions that are given back have no primary any more.
+    /// True if it is being removed: partitions that are given back get no primary.
     ending: bool,
 }
 
@@ -256,12 +257,12 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct NodeIndex(NonZeroU16);
 
-/// The plan for a partition after its present primary.
+/// The plan for a partition that has a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// No plan: the primary stays, or there is none.
     Stays,
-    /// It is taken back, for this node; `None` if no node can have it.
+    /// The partition is taken back for this node; `None` if no node can have it.
     Taken(Option<NodeIndex>),
 }
 
@@ -270,7 +271,8 @@ enum Next {
 pub struct Partition {
     /// Its primary.
     pub primary: Option<NodeId>,
-    /// The number of the primary, which is its fencing token; that of the last one if there is none, 0 if there was none.
+    /// The number of the primary, which is its fencing token. If there is no primary, the number of the last one; 0 if
+    /// there was none.
     pub number: u64,
     /// The plan for it.
     pub plan: Plan,
@@ -281,11 +283,11 @@ pub struct Partition {
 pub enum Plan {
     /// No plan.
     Stays,
-    /// Its primary shall give it back, and then this node gets it; `None` if no node does.
+    /// Its primary is to give it back, and then this node gets it; `None` if no node does.
     Taken(Option<NodeId>),
 }
 
-/// Partitions that follow each other and are alike.
+/// Consecutive partitions with the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The group.
@@ -303,13 +305,13 @@ pub struct NodeHealth {
     pub node: NodeId,
     /// The session by which it is up.
     pub up: Option<SessionId>,
-    /// True if it shall not be a primary.
+    /// True if it is drained.
     pub drained: bool,
     /// The number of partitions of which it is the primary.
     pub primary_of: u32,
-    /// The number of these of which it is not to stay the primary.
+    /// The number of these that are being taken back from it.
     pub gives_back: u32,
-    /// The number of partitions that are taken back from others for it.
+    /// The number of partitions that are being taken back from other nodes for it.
     pub awaits: u32,
 }
 
@@ -340,7 +342,7 @@ impl NodeIndex {
 impl Slot {
     const FREE: Self = Self { number: 0, primary: None, next: Next::Stays };
 
-    /// The primary when the plan is done.
+    /// The primary after the plan is completed.
     fn owner(&self) -> Option<NodeIndex> {
         match self.next {
             Next::Stays => self.primary,
@@ -348,12 +350,12 @@ impl Slot {
         }
     }
 
-    /// Gives it this primary.
+    /// Sets the primary.
     fn give(&mut self, primary: NodeIndex, number: u64) {
         *self = Self { number, primary: Some(primary), next: Next::Stays };
     }
 
-    /// Leaves it without a primary.
+    /// Removes the primary.
     fn free(&mut self) {
         *self = Self { primary: None, next: Next::Stays, ..*self };
     }
@@ -372,8 +374,8 @@ impl Group {
 }
 
 impl Partitions {
-    /// The number of orders and ends of sessions that have changed anything; there are new changes to watch if it has
-    /// grown.
+    /// The number of commands and ends of sessions that have changed anything. If it has grown, there are new changes
+    /// to watch.
     #[must_use]
     pub const fn step(&self) -> u64 {
         self.step
@@ -391,12 +393,12 @@ impl Partitions {
         self.place(node).and_then(|place| self.nodes[place.index()].up).map(|up| up.incarnation)
     }
 
-    /// All sessions by which nodes are up, and the time for which each lives without being kept alive.
+    /// All sessions by which nodes are up, and their times to live.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, Duration)> {
         self.nodes.iter().filter_map(|node| node.up).map(|up| (up.session, up.time_to_live))
     }
 
-    /// The time for which this session lives without being kept alive, if a node is up by it.
+    /// The time to live of this session, if a node is up by it.
     #[must_use]
     pub fn time_to_live(&self, session: SessionId) -> Option<Duration> {
         self.sessions().find(|&(other, _)| other == session).map(|(_, time_to_live)| time_to_live)
@@ -470,7 +472,7 @@ impl Partitions {
         nodes
     }
 
-    /// The size of all of it, in bytes.
+    /// The size of all nodes, groups and partitions, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let length = |length: usize| u64::try_from(length).expect("a length fits");
         length(self.nodes.len()) * NODE_BYTES
@@ -478,7 +480,7 @@ impl Partitions {
             + u64::from(self.count) * PARTITION_BYTES
     }
 
-    /// The most bytes that an order adds to that.
+    /// The most bytes by which a command increases [`Self::bytes`].
     pub(super) fn bytes_of(command: &Command) -> u64 {
         match command {
             Command::Create { count, .. } => GROUP_BYTES + u64::from(*count) * PARTITION_BYTES,

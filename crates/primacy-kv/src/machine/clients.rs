@@ -1,7 +1,7 @@
 //! The open requests of the clients of one node.
 //!
 //! A node keeps its clients' requests until it has seen them applied, and sends them to each new leader again. A
-//! request that comes twice is applied once: it carries the incarnation of its sender, and a number.
+//! duplicate request is applied once, because it carries the incarnation of its sender and a number.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -13,52 +13,52 @@ use primacy_core::time::{Duration, Instant};
 
 use crate::command::{Command, Request, SessionId};
 
-/// The highest number of questions that wait for a leader. Their clients give up after some seconds, which is not
-/// reported here; without a leader the questions of hours would be kept.
+/// The limit on reads, and on session requests, that wait for a leader. Clients give up after some seconds, but this is
+/// not reported here; without a limit, a long time without a leader would fill the memory.
 const WAITING_MAX: usize = 65_536;
 
-/// A client's name for its question, which the answer carries.
+/// A client's number for its request, which the answer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// The requests that wait.
+/// The open requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Clients {
     me: Identity,
     next: u64,
-    /// The writes that are not known to be applied, by their sequence; without a ticket if this node itself wants it.
+    /// The writes that are not known to be applied, by their sequence; a write of this node itself has no ticket.
     writes: BTreeMap<u64, (Option<Ticket>, Arc<[u8]>)>,
-    /// The writes that the present leader has not been sent.
+    /// The writes that are not yet sent to the present leader.
     untold: BTreeSet<u64>,
-    /// The reads that wait for a leader to report how far the state must be.
+    /// The reads that wait for the leader's read index, by round.
     reads: BTreeMap<u64, Vec<Ticket>>,
     /// The number of these reads.
     reads_waiting: usize,
-    /// The number of the last round of questions to the leader.
+    /// The last round of reads and session requests to the leader.
     round: u64,
-    /// The reads that wait until this node has applied a record.
+    /// The reads that wait until this node has applied the record with their read index.
     behind: Vec<(LeaderSequence, Ticket)>,
-    /// The questions about sessions, to look at one or keep it alive, each with the round from which on an answer
-    /// counts. An answer to an earlier one was true before the question.
+    /// The session requests, each with the first round whose answer counts for it. An answer to an earlier round may be
+    /// outdated.
     sessions: BTreeMap<(SessionId, Keep), Vec<(u64, Ticket)>>,
-    /// The number of these questions.
+    /// The number of session requests.
     sessions_waiting: usize,
     /// The time at which the gathered requests are sent.
     pub(super) flush_at: Option<Instant>,
-    /// The time at which all of them are sent again.
+    /// The time at which all open requests are sent again.
     pub(super) again_at: Option<Instant>,
 }
 
-/// A choice between looking at a session and keeping it alive.
+/// Whether a session request keeps the session alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Keep {
-    /// The session is looked at.
+    /// Only report the remaining time.
     Look,
-    /// The session is kept alive.
+    /// Keep the session alive.
     Alive,
 }
 
-/// The gathered requests, which the leader is sent.
+/// The gathered requests for the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct News {
     pub(super) writes: Vec<Arc<[u8]>>,
@@ -89,7 +89,7 @@ impl Clients {
         self.writes.len()
     }
 
-    /// Gives a command its number.
+    /// Adds a write, and gives it its number.
     pub(super) fn write(&mut self, ticket: Option<Ticket>, command: Command) -> (u64, Arc<[u8]>) {
         let sequence = self.next;
         self.next += 1;
@@ -99,20 +99,20 @@ impl Clients {
         (sequence, payload)
     }
 
-    /// Forgets this node's own requests, because it leads no more: another leader judges anew.
+    /// Drops this node's own requests, because it no longer leads: the next leader decides anew.
     pub(super) fn forget_own(&mut self) {
         self.writes.retain(|_, (ticket, _)| ticket.is_some());
         self.untold.retain(|sequence| self.writes.contains_key(sequence));
     }
 
-    /// Notes that the present leader has to be sent this write.
+    /// Schedules a write to be sent to the present leader.
     pub(super) fn tell(&mut self, now: Instant, sequence: u64) {
         self.untold.insert(sequence);
         self.flush_at.get_or_insert(now);
     }
 
-    /// Handles an applied write; returns the ticket that waits for it. `None` if no client waited any more, or it was
-    /// none of this process.
+    /// Handles an applied write, and returns its ticket; `None` if no client awaits it, or it was not a write of this
+    /// process.
     pub(super) fn applied(&mut self, client: Identity, sequence: u64) -> Option<Ticket> {
         if client != self.me {
             return None;
@@ -128,7 +128,7 @@ impl Clients {
         applied.into_iter().filter_map(|sequence| self.applied(self.me, sequence)).collect()
     }
 
-    /// Adds a read, which is to see all that was written before now.
+    /// Adds a read, which must see all writes before now.
     pub(super) fn read(&mut self, now: Instant, ticket: Ticket) {
         if self.reads_waiting >= WAITING_MAX {
             self.reads = self.reads.split_off(&(self.round + 1));
@@ -139,7 +139,7 @@ impl Clients {
         self.flush_at.get_or_insert(now);
     }
 
-    /// Handles the leader's report how far the state must be for all reads up to a round.
+    /// Handles the leader's read index for all reads up to a round.
     pub(super) fn readable(&mut self, round: u64, number: LeaderSequence) {
         let later = self.reads.split_off(&(round.saturating_add(1)));
         for ticket in core::mem::replace(&mut self.reads, later).into_values().flatten() {
@@ -150,7 +150,7 @@ impl Clients {
         self.behind.drain(..given_up);
     }
 
-    /// Returns the reads that can be done, now that the state is this far.
+    /// Returns the reads that can be served, now that records up to `number` are applied.
     pub(super) fn reached(&mut self, number: LeaderSequence) -> Vec<Ticket> {
         let (ready, behind) =
             core::mem::take(&mut self.behind).into_iter().partition(|&(needed, _)| needed <= number);
@@ -159,7 +159,7 @@ impl Clients {
         ready.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
-    /// Adds a question about a session.
+    /// Adds a session request.
     pub(super) fn session(&mut self, now: Instant, ticket: Ticket, session: SessionId, keep: Keep) {
         if self.sessions_waiting >= WAITING_MAX {
             let round = self.round;
@@ -174,7 +174,7 @@ impl Clients {
         self.flush_at.get_or_insert(now);
     }
 
-    /// Handles the leader's report about a session in answer to a round; returns the tickets that wait for it.
+    /// Handles the leader's report about a session in answer to a round; returns the tickets that it answers.
     pub(super) fn session_told(&mut self, session: SessionId, keep: Keep, round: u64) -> Vec<Ticket> {
         let Some(waiting) = self.sessions.remove(&(session, keep)) else { return Vec::new() };
         let (told, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(from, _)| from <= round);
@@ -185,13 +185,13 @@ impl Clients {
         told.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
-    /// Sends everything again: there is a new leader, or messages may be lost.
+    /// Schedules all requests to be sent again: there is a new leader, or messages may be lost.
     pub(super) fn tell_all(&mut self, now: Instant) {
         self.untold.extend(self.writes.keys());
         self.flush_at.get_or_insert(now);
     }
 
-    /// Returns the gathered requests, for the leader.
+    /// Takes the gathered requests, to be sent to the leader.
     pub(super) fn gathered(&mut self, now: Instant, again_after: Duration) -> News {
         self.flush_at = None;
         let untold = core::mem::take(&mut self.untold);
@@ -207,13 +207,13 @@ impl Clients {
         });
         let sessions = self.sessions.keys().copied().collect();
         let waits = !(self.writes.is_empty() && self.reads.is_empty() && self.sessions.is_empty());
-        // Frequent sends do not put off those of long ago.
+        // Frequent sends do not postpone the resending of old requests.
         let again_at = self.again_at.filter(|&at| at > now).unwrap_or(now.after(again_after));
         self.again_at = waits.then_some(again_at);
         News { writes, round, sessions }
     }
 
-    /// Returns all gathered writes, where this node leads itself.
+    /// Returns all open writes, if this node leads.
     pub(super) fn all_writes(&mut self) -> Vec<Arc<[u8]>> {
         self.untold.clear();
         self.flush_at = None;
@@ -221,13 +221,13 @@ impl Clients {
         self.writes.values().map(|(_, payload)| Arc::clone(payload)).collect()
     }
 
-    /// Takes the reads that wait for a leader, where this node is the leader.
+    /// Takes the reads that wait for a leader, if this node leads.
     pub(super) fn take_reads(&mut self) -> Vec<Ticket> {
         self.reads_waiting = 0;
         core::mem::take(&mut self.reads).into_values().flatten().collect()
     }
 
-    /// Returns the questions about sessions, where this node leads itself.
+    /// Returns the session requests, if this node leads.
     pub(super) fn take_sessions(&mut self) -> Vec<(SessionId, Keep)> {
         self.sessions.keys().copied().collect()
     }

@@ -1,8 +1,8 @@
 //! The end of sessions that are not kept alive: the leader decides it by its own clock.
 //!
-//! A new leader does not know when a session was last kept alive, so it gives each its whole time again, from when it
-//! became active (as Chubby does). The earlier leader reported a session alive only while its own lease ran, which had
-//! ended before.
+//! A new leader does not know when a session was last kept alive, so it gives each session its whole time again, from
+//! when it became active (as Chubby does). That is late enough: the earlier leader answered keep-alives only during its
+//! own lease, which had ended before.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use primacy_core::time::{Duration, Instant};
 
 use crate::session_id::SessionId;
 
-/// The time until which each session lives unless it is kept alive.
+/// The time at which each session expires unless it is kept alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Expiry {
     ends: BTreeMap<SessionId, Instant>,
@@ -19,7 +19,7 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    /// The expiry of these sessions, each with its whole time.
+    /// The expiry of these sessions, each with its full time to live.
     pub(super) fn begin(now: Instant, sessions: impl Iterator<Item = (SessionId, Duration)>) -> Self {
         let mut expiry = Self::default();
         for (session, time_to_live) in sessions {
@@ -42,17 +42,17 @@ impl Expiry {
         }
     }
 
-    /// The end of a session; `None` if it has ended, or is about to.
+    /// The expiry of a session; `None` if it has ended, or its end is proposed.
     pub(super) fn end(&self, session: SessionId) -> Option<Instant> {
         self.ends.get(&session).copied()
     }
 
-    /// The end of the next session.
+    /// The earliest expiry of any session.
     pub(super) fn next(&self) -> Option<Instant> {
         self.order.first().map(|&(end, _)| end)
     }
 
-    /// Takes the sessions whose time is over, at most this many; they cannot be kept alive any more.
+    /// Removes and returns at most `most` sessions whose time is over. They can no longer be kept alive.
     pub(super) fn take_over(&mut self, now: Instant, most: usize) -> Vec<SessionId> {
         let mut over = Vec::new();
         while let Some(&(end, session)) = self.order.first()

@@ -1,4 +1,4 @@
-//! The way of requests into the log of the leader: once each, and only those that can be decoded.
+//! Proposing requests to the leader's log: each once, and only if it can be decoded.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,14 +11,15 @@ use super::{Answer, Keeps, Lead, Message, Metadata};
 use crate::command::{OPERATIONS_IN_ALL_MAX, OPERATIONS_MAX, Request, RequestLimits};
 use crate::replication::log::PAYLOAD_MAX;
 
-/// The most bytes of writes of others that wait while a new leader catches up; the others send more of them again.
+/// The limit on the bytes of other nodes' writes that wait while a new leader catches up. Beyond it they are dropped,
+/// and the other nodes send them again.
 const EARLY_MAX: usize = 4 << 20;
 
-/// The limits on a request in a log. Its bytes are checked where it is bytes.
+/// The limits on a request in a log. The limit on its bytes is checked on the encoded request.
 pub(super) const LIMITS: RequestLimits =
     RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX, operations_in_all: OPERATIONS_IN_ALL_MAX };
 
-/// Requests that come to a leader before it is active.
+/// Requests that arrive at a leader before it is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Early {
     term: Term,
@@ -37,7 +38,7 @@ impl Early {
         }
     }
 
-    /// The requests that came to the leader of this term.
+    /// The requests that arrived at the leader of this term.
     pub(super) fn of(self, term: Term) -> Vec<Arc<[u8]>> {
         if self.term == term { self.requests } else { Vec::new() }
     }
@@ -53,9 +54,8 @@ impl<S: Keeps> Metadata<S> {
             return; // They tell the next leader, or this one again.
         }
         let is_new = |request: &Arc<[u8]>| Request::sender(request).is_none_or(|sender| !self.has(&sender));
-        // Every node must be able to decode and apply a record in the log, this node first of all. The others check
-        // their clients' requests, too: one that would cost too much comes only from a node that is not honest, or of
-        // another version.
+        // Every node must be able to decode and apply every record in the log. All nodes check their own clients'
+        // requests, so a request that fails here comes from a faulty node, or from another version.
         let may_stand = |request: &Arc<[u8]>| {
             Request::decode(request).is_ok_and(|request| request.command.check(LIMITS).is_ok())
         };
@@ -72,18 +72,18 @@ impl<S: Keeps> Metadata<S> {
         }
         for request in readable {
             match self.lead {
-                // A request for which there is no room is sent again.
+                // A request without room is dropped, and its node sends it again.
                 Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
                     self.propose(now, request);
                 }
                 Lead::Held { .. } => {}
-                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                // Other nodes may learn of this leader before it is active, or even before it knows that it has won.
                 Lead::Elected { .. } | Lead::None => self.early.push(self.quorum.term(), request),
             }
         }
     }
 
-    /// Handles that the leader cannot decode these requests of this node.
+    /// Handles the leader's report that it cannot decode these requests of this node.
     pub(super) fn on_unreadable(&mut self, from: NodeId, sequences: &[u64]) {
         let leads = self.leader.is_some_and(|leader| leader.identity.node == from);
         if !leads || self.serves() {
@@ -96,8 +96,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Has a request written, unless it is: a node that is behind sends its own again and again, and copies would keep
-    /// it behind forever.
+    /// Proposes a request, unless it is in the log already: a node that is behind resends its requests, and copies in
+    /// the log would keep it behind forever.
     pub(super) fn propose(&mut self, now: Instant, request: Arc<[u8]>) {
         let Some(sender) = Request::sender(&request) else { return };
         if !self.has(&sender) {
@@ -106,12 +106,13 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// True if this request is in the log of this leader, or was.
+    /// True if this leader has proposed or applied this request.
     fn has(&self, sender: &(Identity, u64)) -> bool {
         self.proposed.contains(sender) || self.replica.state().has_applied(&sender.0, sender.1)
     }
 
-    /// Answers requests of this node's clients that a snapshot has applied; nothing else reports them.
+    /// Answers requests of this node's clients that were applied as part of a snapshot, for which there are no
+    /// outcomes.
     pub(super) fn answer_applied(&mut self) {
         if !self.replica.is_current() {
             return; // A snapshot may have what is not committed.

@@ -1,7 +1,6 @@
-//! The effects of orders on partitions, and the choice of primaries.
+//! The effects of commands on partitions, and the choice of primaries.
 //!
-//! The choice depends on names, loads and the former primaries, and on nothing else; so it is the same wherever it is
-//! computed.
+//! The choice depends only on names, loads and former primaries, so all replicas make the same choice.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +14,7 @@ use super::{
 };
 use crate::session_id::SessionId;
 
-/// The number of partitions that each node has, or will have when all plans are done; by its index.
+/// The number of partitions that each node will have when all plans are completed, by its index.
 type Loads = Vec<u32>;
 
 impl Partitions {
@@ -45,8 +44,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// Ends the session of a node: it is the primary of nothing any more. Returns `false` if no node is up by this
-    /// session.
+    /// Ends the session of a node, which loses all its partitions. Returns `false` if no node is up by this session.
     pub(crate) fn end(&mut self, session: SessionId) -> bool {
         let Some(place) = self.place_of_session(session) else { return false };
         self.step += 1;
@@ -84,7 +82,7 @@ impl Partitions {
             let ending = group.ending;
             for slot in group.slots.iter_mut().filter(|slot| slot.primary == Some(place)) {
                 match slot.next {
-                    // The partitions of the former incarnation are its own again, under another leadership.
+                    // It keeps the partitions of the former incarnation, under new numbers.
                     Next::Stays => slot.give(place, step),
                     Next::Taken(None) if !ending => slot.give(place, step),
                     Next::Taken(_) => slot.given_back(nodes, step),
@@ -115,8 +113,8 @@ impl Partitions {
                     slot.given_back(&self.nodes, step);
                     continue;
                 }
-                // No other node was planned for it. It goes to the node that has least, in this group and then in all;
-                // to the same node only if there is no other.
+                // No next node is planned. The partition goes to the node with the lowest load, in this group and then
+                // in all groups; to the same node only if there is no other.
                 let load =
                     |other: &NodeIndex| (*other == place, here[other.index()], all[other.index()], *other);
                 let other = may_get.iter().copied().min_by_key(load);
@@ -218,7 +216,7 @@ impl Partitions {
 
     // ── nodes and their places ──────────────────────────────────────────────────────────────────────────────
 
-    /// Inserts a node that is not there. The indices of the later nodes change.
+    /// Inserts a new node. The indices of the nodes after it change.
     fn insert(&mut self, node: Node) {
         let index = self.nodes.partition_point(|other| other.name < node.name);
         self.nodes.insert(index, node);
@@ -254,7 +252,7 @@ impl Partitions {
         nodes.map(|(index, _)| NodeIndex::of(index)).collect()
     }
 
-    /// Removes groups that were to go and of which no node has any partition.
+    /// Removes dropped groups whose partitions have no primaries left.
     fn sweep(&mut self) {
         let is_used = |group: &Group| group.slots.iter().any(|slot| slot.primary.is_some());
         self.groups.retain(|_, group| !group.ending || is_used(group));
@@ -263,14 +261,14 @@ impl Partitions {
 
     // ── assignment ──────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Gives free partitions a primary, takes back those that shall be elsewhere, and plans where they go.
+    /// Gives free partitions a primary, takes back partitions that are to move, and plans their next primaries.
     fn settle(&mut self) {
         let may_get = self.may_get();
         let (step, nodes) = (self.step, &self.nodes);
         let groups = self.groups.values_mut().filter(|group| !group.ending);
         let mut groups: Vec<&mut Group> = groups.collect();
         if may_get.is_empty() {
-            // Every node keeps its partitions, even if it is drained: no other node could have them.
+            // Every node keeps its partitions, even a drained one, because no other node could have them.
             for slot in groups.iter_mut().flat_map(|group| &mut group.slots) {
                 if let Next::Taken(_) = slot.next {
                     slot.next = Next::Taken(None);
@@ -290,7 +288,7 @@ impl Partitions {
     }
 }
 
-/// The reason why an order was refused.
+/// The reason why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandRefusal {
     SessionNotFound,
@@ -304,7 +302,7 @@ impl From<Refusal> for CommandRefusal {
 }
 
 impl Slot {
-    /// Handles that its primary has given it back, or is gone: the planned node gets it.
+    /// Gives the partition to the planned node, after its primary has given it back, or is gone.
     fn given_back(&mut self, nodes: &[Node], step: u64) {
         match self.next {
             Next::Taken(Some(next)) if nodes[next.index()].may_get() => self.give(next, step),
@@ -314,7 +312,7 @@ impl Slot {
 }
 
 impl Group {
-    /// Leaves without an owner all free partitions, and those whose present or planned primary should not have them.
+    /// Removes the owner of each partition whose present or planned primary may not have it.
     fn disown(&mut self, nodes: &[Node]) {
         for slot in &mut self.slots {
             let stays = slot.owner().is_some_and(|owner| nodes[owner.index()].may_get());
@@ -324,12 +322,13 @@ impl Group {
         }
     }
 
-    /// Gives everything an owner, so that loads differ by one at most, and moves no more for that than it must. Returns
-    /// the loads in this group; those in all are brought up to date.
+    /// Gives every partition an owner, so that loads differ by one at most, with as few moves as possible. Returns the
+    /// loads in this group, and updates those in all groups.
     fn level(&mut self, may_get: &[NodeIndex], all: &mut Loads, step: u64) -> Loads {
         let mut loads = loads_of(all.len(), [&*self]);
         let mut order = may_get.to_vec();
-        // The nodes that have most keep one more than others, where it does not come out even: so the least is moved.
+        // If the partitions cannot be divided evenly, the nodes with the most keep one more than the others: this needs
+        // the fewest moves.
         order.sort_by_key(|place| (Reverse(loads[place.index()]), all[place.index()], *place));
         let (each, rest) = (self.slots.len() / order.len(), self.slots.len() % order.len());
         let mut wanted = vec![0; all.len()];
@@ -362,7 +361,7 @@ impl Group {
         loads
     }
 
-    /// Takes so many partitions from each owner, for another one: those that it does not have yet first.
+    /// Takes the surplus of partitions from each owner, for `next`: first those that the owner does not have yet.
     fn take(&mut self, mut surplus: Loads, next: Option<NodeIndex>) {
         let is_held = |slot: &Slot| slot.next == Next::Stays;
         let is_on_its_way = |slot: &Slot| slot.next != Next::Stays;
@@ -382,8 +381,9 @@ impl Group {
     }
 }
 
-/// Moves partitions of groups in which one node has more than another, until loads differ by one at most in all groups
-/// together. Where they differ by more, there is such a group; and since they differ by one there, they still do.
+/// Moves partitions until loads differ by one at most in all groups together. While they differ by more, there is a
+/// group in which the most loaded node has one partition more than the least loaded node; moving that one keeps the
+/// difference in the group at one.
 fn level_all(groups: &mut [&mut Group], each: &mut [Loads], all: &mut Loads, may_get: &[NodeIndex]) {
     loop {
         let load = |place: &&NodeIndex| all[place.index()];
@@ -404,7 +404,7 @@ fn level_all(groups: &mut [&mut Group], each: &mut [Loads], all: &mut Loads, may
     }
 }
 
-/// The number of partitions of these groups that each node has or is to get.
+/// The loads of all nodes in these groups.
 fn loads_of<'a>(nodes: usize, groups: impl IntoIterator<Item = &'a Group>) -> Loads {
     let mut loads = vec![0; nodes];
     for slot in groups.into_iter().filter(|group| !group.ending).flat_map(|group| &group.slots) {

@@ -1,7 +1,7 @@
-//! Orders and partitions as bytes, and back.
+//! Encoding of commands and partitions.
 //!
-//! Partitions that follow each other and are alike are written once. Numbers are counted back from the last step, and indices from
-//! the end of the range before; so most are small.
+//! Consecutive partitions with the same state are written once. Numbers are relative to the last step, and indices to
+//! the end of the range before, so most are small.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -116,7 +116,7 @@ fn push_ranges(to: &mut Vec<u8>, ranges: &Ranges) {
     }
 }
 
-/// Reads ranges. Each is above the one before, so a partition is in one of them at most.
+/// Reads ranges. Each must be above the one before, so a partition is in at most one of them.
 fn ranges(from: &mut Reader<'_>) -> Result<Ranges, DecodeError> {
     let group = group_name(from)?;
     let mut last = 0_u32;

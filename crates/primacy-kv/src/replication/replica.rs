@@ -870,7 +870,8 @@ impl<S: Replicated> Replica<S> {
 
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// True if `from` is the leader of the term, as far as this node knows.
+    /// Accepts `from` as the leader of the term and returns true, unless another leader of the term is known, which is
+    /// reported as [`Effect::TwoLeaders`].
     fn hears(&mut self, from: Identity) -> bool {
         let known = match &mut self.role {
             Role::Follower { leader, .. } => *leader.get_or_insert(from),

@@ -1,18 +1,18 @@
-//! Changes of the voters: one at a time, as a record, in force where it is written.
+//! Changes of the voters: one voter at a time, by a record, which is in force on a node once the node has it in its
+//! log.
 //!
-//! Two sets that differ by one voter have no majorities without a voter in common; two that differ by more may. So the
-//! next change waits until the one before is committed, and the first one of a leader until its own first record is
-//! (the mistake that was found in Raft's single-server changes in 2015: a leader that has not committed anything in its
-//! term may change the same voters as another leader).
+//! All majorities of two sets that differ by one voter share a voter; with a larger difference they may not. So the
+//! next change waits until the one before is committed, and the first change of a leader until its first record is
+//! committed (the bug that was found in Raft's single-server changes in 2015: before that, a leader may change the same
+//! voters as another leader).
 //!
-//! The voter in common may have lost its log. It asks the others of its own set then, and they must know the records
-//! that it held. So a change waits, too, until a majority of the next voters holds all that is committed. Else of three
-//! voters two would hold a record, one of them be removed, and the other one lose its log: of the two that vote then
-//! none would know of it.
+//! The shared voter may have lost its log. Then it asks the others of its own set, and they must have the records that
+//! it held. So a change also waits until a majority of the next voters holds all committed records. Otherwise, of three
+//! voters, two could hold a record, one of them be removed, and the other lose its log: of the remaining two voters
+//! none would have the record.
 //!
-//! A leader writes no list without itself. The others would let go of it when that is committed, and it could renew its
-//! lease no more, though its work may take longer to end. So it ends its work and resigns first, and the next leader
-//! removes it.
+//! A leader writes no list without itself: once that is committed, the others would disconnect it, and it could not
+//! renew its lease while its work drains. So it drains and resigns first, and the next leader removes it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -29,12 +29,11 @@ use crate::replication::voters::Voters;
 /// The highest number of voters.
 pub const VOTERS_MAX: usize = 31;
 
-/// The time for which a change of voters counts as wanted after the last request, in times as long as an answer is
-/// waited for.
+/// The time for which a change of voters stays requested after the last request, in multiples of
+/// `Config::resend_after`.
 const WANTED_FOR: u64 = 4;
 
-/// The time for which an answer to the last question for a change shows that a node is there, in times as long as an
-/// answer is waited for.
+/// The time for which a learner's answer shows that it is alive, in multiples of `Config::resend_after`.
 const THERE_FOR: u64 = 120;
 
 /// A requested change of the voters.
@@ -63,43 +62,44 @@ pub enum Progress {
     Committing,
     /// The node is being brought up to date.
     CatchingUp {
-        /// The last record that it surely holds; none, as long as it was not heard.
+        /// The last record that it is certain to hold; [`LeaderSequence::NONE`] before it was heard.
         held: LeaderSequence,
         /// The last record of the leader.
         last: LeaderSequence,
     },
-    /// Another change comes first, or the committed records must reach more of the next voters.
+    /// The change waits for an earlier change, or until more of the next voters hold the committed records.
     Waiting,
-    /// This leader is to be removed. It resigns when its work has ended, and the next leader removes it.
+    /// The leader itself is to be removed. It resigns when its work has ended, and the next leader removes it.
     Resigning,
     /// The change is refused.
     Refused(Refusal),
 }
 
-/// The reason why voters are not changed.
+/// The reason why a change of the voters is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// This node does not lead, or is not active.
     NotLeading,
-    /// There would be no voter left.
+    /// No voter would be left.
     Last,
     /// There would be more than [`VOTERS_MAX`].
     TooMany,
-    /// Of the voters that there would be, too few are heard at present for a majority.
+    /// No majority of the next voters is heard at present.
     NoMajority {
-        /// The number of them that are heard.
+        /// The number of next voters that are heard.
         heard: usize,
-        /// The number of voters that there would be.
+        /// The number of next voters.
         voters: usize,
     },
     /// The node votes already, at another address.
     OtherAddress,
-    /// The node leads. It has resigned to be removed, and no other node took the lead.
+    /// The node to remove leads: it resigned in order to be removed, but no other node took the lead.
     NoOtherLeader,
 }
 
-/// The next voters. Until they are written, or are requested no more, a record is committed when a majority of them as
-/// well as of the present ones holds it; so the time comes when they hold all of it, however much is written meanwhile.
+/// The next voters. Until they are written, or no longer requested, a record is committed only when majorities of both
+/// the next and the present voters hold it; so at some time the next voters hold all committed records, however much is
+/// written meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Next {
     pub(super) members: BTreeMap<NodeId, Arc<str>>,
@@ -111,27 +111,27 @@ pub(super) struct Next {
 pub(super) struct Learner {
     /// Its address.
     pub(super) address: Arc<str>,
-    /// The beginning of the question that it is to answer. The next one begins when the change is requested after it
-    /// has answered, or has been silent for too long.
+    /// The time since which an answer of it is awaited. It is reset when the change is requested again after an answer,
+    /// or after too long a silence.
     pub(super) asked_at: Instant,
     /// True if it has answered since.
     pub(super) has_answered: bool,
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Makes a change of the voters, as far as it can be done now; to be called again until it is done.
+    /// Advances a change of the voters as far as possible now. Call it again until the change is done.
     ///
-    /// A change that waits for records that its voters still lack is given up when it was not requested for four times
-    /// as long as an answer is waited for (one second), and a node's sign that it is there counts for 120 times as long
-    /// (half a minute).
+    /// A change that waits for records is abandoned if it is not requested again within four times
+    /// `Config::resend_after` (one second), and a learner's answer counts for 120 times that (half a minute).
     ///
-    /// `is_heard` tells whether a voter is heard at present.
+    /// `is_heard` returns true for a voter that is heard at present.
     ///
-    /// `is_supported` tells that a majority of the present voters supports this leader for as long as it leads. A lease
-    /// rests on the voters of when it was given. They and a majority of the voters after one change share a voter;
-    /// after two they need not. So the second change waits until the lease rests on the voters of the first one.
+    /// `is_supported` is true if a majority of the present voters supports this leader until its lease ends. A lease
+    /// depends on the voters at the time when it was given. A majority of them and a majority after one change share a
+    /// voter; after two changes they need not. So the second change waits until the lease is given by the voters of the
+    /// first one.
     ///
-    /// [`Progress::Resigning`] is for the caller to do.
+    /// On [`Progress::Resigning`] the caller must make this node resign.
     pub fn revise(
         &mut self,
         now: Instant,
@@ -187,8 +187,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// All nodes that this one wants to reach: the voters, the learners, and the nodes that have to hear yet that they
-    /// vote no more.
+    /// All nodes to connect to: the voters, the learners, and removed voters that do not know of their removal yet.
     #[must_use]
     pub fn reach(&self) -> BTreeMap<NodeId, Arc<str>> {
         let mut all = self.voters.members.clone();
@@ -226,7 +225,7 @@ impl<S: Replicated> Replica<S> {
         Progress::Committing
     }
 
-    /// Sends the log to a node that does not vote; returns how far it is, and whether that is far enough.
+    /// Sends the log to a learner; returns the last record that it holds, and whether it is ready to become a voter.
     fn teach(&mut self, now: Instant, node: NodeId, address: &Arc<str>) -> (LeaderSequence, bool) {
         let Role::Leader(lead) = &mut self.role else { return (LeaderSequence::NONE, false) };
         if lead.learners.get(&node).is_none_or(|learner| learner.address != *address) {
@@ -236,7 +235,7 @@ impl<S: Replicated> Replica<S> {
         let follower = lead.followers.entry(node).or_default();
         let held = follower.match_id;
         match follower.sent_id {
-            // It has nothing to answer, and a node that answers nothing may be gone.
+            // Nothing is unanswered: send an empty append, because only an answer shows that the node is alive.
             Some(sent) if follower.resend_at.is_none() && self.log.position(sent).is_some() => {
                 let body = follower.append(sent, Vec::new(), self.committed);
                 follower.resend_at = Some(now.after(self.config.resend_after));
@@ -253,13 +252,14 @@ impl<S: Replicated> Replica<S> {
                 .is_some_and(|learner| learner.ask(now, resend_after.times(THERE_FOR))),
             Role::Follower { .. } | Role::Passive(_) => false,
         };
-        // The records that it lacks fit into one message: it will not hold up a majority that it becomes part of.
+        // It is near enough if the records that it lacks fit into one message: then it will not delay commits as a
+        // voter.
         let rest = self.log.since(held, self.config.append_max);
         let near = rest.is_some_and(|rest| rest.last().is_none_or(|last| last.number == self.log.last()));
         (held, near && is_there && held.term == self.bound)
     }
 
-    /// Forgets a learner that is not wanted any more.
+    /// Drops a learner that is no longer requested.
     fn unteach(&mut self, node: NodeId) {
         if let Role::Leader(lead) = &mut self.role
             && lead.learners.remove(&node).is_some()
@@ -268,7 +268,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Lets go of the nodes that vote no more once that is committed, and they know it if they can.
+    /// Disconnects removed voters once their removal is committed, and they know of it or cannot be reached.
     pub(super) fn let_go(&mut self) {
         let number = self.voters.number;
         let settled = self.committed >= number;
@@ -285,8 +285,8 @@ impl<S: Replicated> Replica<S> {
 }
 
 impl Learner {
-    /// Handles a request for it as a voter; returns true if it has answered since the last one. A node that has caught
-    /// up and died would count for a majority, and hold up writes.
+    /// Handles a request to make this learner a voter; returns true if it has answered since the last request.
+    /// Otherwise it may have died after it caught up, and as a voter it would delay commits.
     fn ask(&mut self, now: Instant, there_for: Duration) -> bool {
         let is_old = now >= self.asked_at.after(there_for);
         let is_there = self.has_answered && !is_old;
@@ -297,7 +297,7 @@ impl Learner {
     }
 }
 
-/// Returns the refusal of these voters, if there is one.
+/// Returns the reason to refuse these voters, if there is one.
 fn refusal(members: &BTreeMap<NodeId, Arc<str>>, is_heard: impl Fn(NodeId) -> bool) -> Option<Refusal> {
     let (voters, heard) = (members.len(), members.keys().filter(|&&node| is_heard(node)).count());
     match voters {

@@ -1,11 +1,10 @@
-//! The recovery of a node that has lost its log: with [`Durability::Memory`] every node that
-//! restarts.
+//! The recovery of a node that has lost its log. With [`Durability::Memory`] that is every node that restarts.
 //!
-//! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can
-//! have held, it takes nothing, answers nothing and counts for nothing; it may vote. If its whole disk was lost, that
-//! lasts until all others know the new one. It asks the others (Viewstamped Replication Revisited, section 4.3): of a
-//! majority of them one has each committed record that it held itself, and a leader of the highest term among them, or
-//! of a higher one, has them all.
+//! The node may have held committed records that it no longer has. Until its log has all records again that it can have
+//! held, it takes no records, answers no sync and is not counted; it may vote. If its whole disk was lost, this lasts
+//! until all other nodes know the new disk. It asks the other voters (Viewstamped Replication Revisited, section 4.3):
+//! in a majority of them, one holds each committed record that it held itself, and a leader of at least the highest
+//! term among them has all of these records.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +23,9 @@ pub(super) struct Recovery {
     /// The answers: the term of each node, and the end of its log if it leads.
     answers: BTreeMap<NodeId, (Identity, Term, Option<LeaderSequence>)>,
     pub(super) ask_at: Instant,
-    /// The leader whose log is taken, and the record up to which that is all that this node can have held.
+    /// The leader from which records are taken, and the record up to which the log must reach to be recovered.
     pub(super) granted: Option<(Identity, LeaderSequence)>,
-    /// True if the log was lost with the whole disk, and some of the others may not know the new one yet.
+    /// True if the whole disk was lost, and some of the other nodes may not know the new one yet.
     disk_is_unknown: bool,
 }
 
@@ -46,8 +45,7 @@ impl<S: Replicated> Replica<S> {
         recovery.answers.clear();
         let me = self.config.me.node;
         let mut asked: BTreeSet<NodeId> = self.voters.members.keys().copied().collect();
-        // The leader may have become a voter only after this node was last sent the voters, and its messages are not
-        // taken now.
+        // The leader may be a voter that this node does not know yet: it takes no records that would state the voters.
         if let Role::Follower { leader: Some(leader), .. } = self.role {
             asked.insert(leader.node);
         }
@@ -56,14 +54,14 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Handles that another node has lost its log.
+    /// Handles the message of another node that it has lost its log.
     pub(super) fn on_recover(&mut self, now: Instant, from: Identity) {
         if self.recovery.is_some() {
             return; // This one does not know either.
         }
         let leads_up_to = self.is_active().then(|| self.log.last());
         self.send(from.node, Body::RecoverReply { to: from.incarnation, leads_up_to });
-        // The records of an earlier incarnation of it are gone; it is asked for the end of its log.
+        // The records of its earlier incarnation are lost: ask for the end of its log.
         if let Role::Leader(lead) = &mut self.role
             && let Some(follower) = lead.followers.get_mut(&from.node)
             && follower.incarnation != Some(from.incarnation)
@@ -90,7 +88,7 @@ impl<S: Replicated> Replica<S> {
             return;
         }
         recovery.answers.insert(from.node, (from, term, leads_up_to));
-        // The records that this node held were counted by the voters that it knew then, which it has not forgotten.
+        // Only voters that this node knows count: by these its lost records were counted, and it has persisted them.
         if recovery.answers.keys().filter(|&&node| self.voters.contains(node)).count()
             < majority::needed(others)
         {
@@ -105,7 +103,8 @@ impl<S: Replicated> Replica<S> {
         if highest > self.bound {
             return; // It is bound when the leader is heard.
         }
-        // It may have nothing to send for long, and has to learn that it has to begin at the beginning.
+        // Report a gap at once: the leader may have nothing to send for long, and must learn to send its log from the
+        // beginning.
         if !self.hears(leader) {
             return;
         }
@@ -115,46 +114,45 @@ impl<S: Replicated> Replica<S> {
         self.flush_at.get_or_insert(now);
     }
 
-    /// Lets the log count again: it has all that this node can have held, or an operator says so. It is written before
-    /// that is remembered.
+    /// Ends the recovery: the log has all records that this node can have held, or an operator accepts the loss. The
+    /// log is written before the end of the recovery is persisted.
     pub(super) fn is_recovered(&mut self) {
         if self.recovery.take().is_some() {
             self.write();
             self.effects.push_back(Effect::LogLost(false));
-            // It has not taken the commit number that it was sent. So an answer that it owes is given as one to an
-            // older round, and the leader asks again.
+            // This node has ignored the last commit number. So its pending answer is for an older round, which makes
+            // the leader send again.
             if let Role::Follower { owed: Some(owed), .. } = &mut self.role {
                 owed.round = 0;
             }
         }
     }
 
-    /// Takes this node's log for whole as it is, on an operator's word that no node has more of it: a majority has lost
-    /// theirs, and each of them waits for the others. Committed records that only they had are lost by that. Also if
-    /// not all others know its disk.
+    /// Ends the recovery with the log as it is, because an operator states that no node has more of it: a majority has
+    /// lost their logs, and each of them waits for the others. Committed records that only these nodes held are lost.
+    /// It applies even if not all other nodes know this node's disk.
     ///
     /// Returns true if the log was lost.
     pub fn accept_loss(&mut self, now: Instant) -> bool {
         let was_lost = self.recovery.is_some();
         self.is_recovered();
         if was_lost {
-            // A leader that waits for it need not wait on.
+            // Answer a leader that waits for this node.
             self.flush_at.get_or_insert(now);
         }
         was_lost
     }
 
-    /// True if this leader's records may be taken.
+    /// True if this node may take records from this leader.
     pub(super) fn may_take_from(&self, leader: Identity) -> bool {
         self.recovery
             .as_ref()
             .is_none_or(|recovery| recovery.granted.is_some_and(|(granted, _)| granted == leader))
     }
 
-    /// Sets whether all others know the disk that this node has now. Until they do, a log that was lost with the whole
-    /// disk does not count, though it may be whole again: if the former disk came back, a node that does not know the
-    /// new one would hear it and take its log for whole, and that lacks the records that this node helps to commit
-    /// meanwhile.
+    /// Sets whether all other nodes know this node's present disk. Until they do, a log that was lost with the whole
+    /// disk does not count, even if it is complete again. Otherwise, if the former disk came back, a node that does not
+    /// know the new one would accept it with its old log, which lacks the records that this node has helped to commit.
     pub fn set_disk_is_known(&mut self, known: bool) {
         if let Some(recovery) = &mut self.recovery {
             recovery.disk_is_unknown = !known;
@@ -162,8 +160,7 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Lets the log count again, once it has come to where the leader's was when it answered, and all others know the
-    /// disk.
+    /// Ends the recovery once the log has reached the end that the leader reported, and all other nodes know the disk.
     pub(super) fn recovered_up_to_its_leader(&mut self) {
         let recovery = self.recovery.as_ref().filter(|recovery| !recovery.disk_is_unknown);
         let granted = recovery.and_then(|recovery| recovery.granted);

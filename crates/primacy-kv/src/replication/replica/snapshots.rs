@@ -1,4 +1,5 @@
-//! Snapshots: they replace the oldest records on the disk, and are sent to a log that cannot be filled up.
+//! Snapshots: they replace the oldest records on the disk, and are sent to nodes whose logs cannot be completed from
+//! the leader's records.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,20 +15,20 @@ use crate::replication::log::{Log, RecordBody, Snapshot, Write};
 use crate::replication::message::Body;
 use crate::replication::voters::Voters;
 
-/// The number of times a part is asked for until the snapshot is given up.
+/// The number of times that a chunk is requested before the snapshot is abandoned.
 const PART_TRIES_MAX: u32 = 10;
 
-/// The time for which a snapshot is kept for the nodes that fetch it, in times as long as an answer is waited for.
+/// The time for which a snapshot is kept for the nodes that fetch it, in multiples of `Config::resend_after`.
 const OFFER_LASTS: u64 = 20;
 
-/// The factor by which more bytes of records than usual may stay in memory, for nodes that fetch a snapshot and need
-/// the records after it.
+/// The factor on `Config::kept_max` while a snapshot is offered, because the nodes that fetch it need the records
+/// after it.
 pub(super) const KEPT_FOR_OFFER: usize = 8;
 
-/// The longest snapshot that is taken, in bytes.
+/// The limit on the length of a received snapshot, in bytes.
 pub const SNAPSHOT_LENGTH_MAX: u64 = 8 << 30;
 
-/// A snapshot on its way to this node.
+/// A snapshot that this node fetches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Incoming {
     from: Identity,
@@ -37,7 +38,7 @@ pub(super) struct Incoming {
     pub(super) ask_at: Instant,
 }
 
-/// A snapshot for others.
+/// A snapshot that other nodes fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outgoing {
     snapshot: Arc<Snapshot>,
@@ -45,11 +46,11 @@ pub(super) struct Outgoing {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Shortens the log: on the disk a snapshot takes the place of the records in it, once they are long enough; in
-    /// memory the oldest are forgotten.
+    /// Shortens the log: on the disk a snapshot replaces the applied records, once they are long enough; in memory the
+    /// oldest records are dropped.
     pub(super) fn shorten(&mut self) {
         let enough = self.config.snapshot_after.max(self.snapshot_length);
-        // Uncommitted records may yet turn out never to be committed.
+        // A state with uncommitted records is not written, because they may never be committed.
         if self.config.durability == Durability::Fsync && self.since_snapshot > enough && self.is_current() {
             self.write();
             let (number, voters) = (self.applied, Arc::clone(&self.applied_voters));
@@ -71,23 +72,22 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Drops an offer that no node has fetched from for long.
+    /// Drops a snapshot from which no node has fetched for long.
     pub(super) fn drop_old_offer(&mut self, now: Instant) {
         if self.outgoing.as_ref().is_some_and(|outgoing| now >= outgoing.until) {
             self.outgoing = None;
         }
     }
 
-    /// Returns the number of a snapshot up to the end of this node's log, or of one from which that log goes on, for a
-    /// log that ends with this number: a snapshot that goes no further would not be taken, for a log never gets
-    /// shorter.
+    /// Returns the number of a snapshot for a log that ends with `last`: the offered one, if this node's log contains
+    /// its number and it is above `last`, or else a new one up to the end of this node's log. A snapshot that is not
+    /// above `last` would be refused, because a log never gets shorter.
     ///
-    /// It may have uncommitted records in it. A node that takes it takes these records, as if they had been sent one by
-    /// one.
+    /// It may include uncommitted records, which the receiver takes as if they had been sent one by one.
     pub(super) fn snapshot_to_offer(&mut self, now: Instant, last: LeaderSequence) -> LeaderSequence {
         let until = now.after(self.config.resend_after.times(OFFER_LASTS));
-        // A snapshot that it offered to an earlier leader may come with voters that this node was only told of: no
-        // record of its log states them, and others are in force now.
+        // A snapshot that was offered to an earlier leader may have voters that this node only learned from a message,
+        // stated by no record of its log, while others are in force now.
         let are_of_now =
             |voters: &Voters, number| voters.number <= number || voters.number == self.voters.number;
         if let Some(outgoing) = &mut self.outgoing
@@ -111,7 +111,7 @@ impl<S: Replicated> Replica<S> {
         number
     }
 
-    /// Offers a snapshot to this follower, whose log went another way, or is too far behind.
+    /// Offers a snapshot to a follower whose log has diverged, or is too far behind.
     pub(super) fn offer(&mut self, now: Instant, to: primacy_core::NodeId) {
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&to) else { return };
@@ -131,7 +131,7 @@ impl<S: Replicated> Replica<S> {
 
     pub(super) fn on_offer(&mut self, now: Instant, from: Identity, number: LeaderSequence) {
         let wanted = match &self.role {
-            // A node that a new leader asks offers too: by that alone it is not heard as a leader. The offer may come
+            // A new leader's source makes offers too, which must not make it count as a leader. The offer may come
             // late, to another incarnation of the node that asked.
             Role::Follower { leader, .. } => *leader == Some(from) && self.may_take_from(from),
             Role::Passive(sync) => sync.source.is_some_and(|(source, _)| source == from),
@@ -186,7 +186,7 @@ impl<S: Replicated> Replica<S> {
         incoming.ask_at = now.after(self.config.resend_after);
         let have = incoming.bytes.len() as u64;
         if let Role::Passive(sync) = &mut self.role {
-            // However long it is, its sender is not given up while more of it comes.
+            // The source is kept while chunks arrive, however long the snapshot is.
             sync.put_off(now.after(self.config.resend_after));
         }
         if have < part.length && !part.bytes.is_empty() {
@@ -195,7 +195,7 @@ impl<S: Replicated> Replica<S> {
         }
         let bytes = core::mem::take(&mut incoming.bytes);
         self.incoming = None;
-        // The voters may be newer than the log that they come with: its owner was told of them.
+        // The voters may be newer than the snapshot: its sender may have learned them from a message.
         if have != part.length || part.number <= self.log.last() || part.voters.number.term > self.bound {
             return;
         }
@@ -205,7 +205,7 @@ impl<S: Replicated> Replica<S> {
                 self.install(state, Snapshot { number, voters: part.voters, state: bytes.into() });
                 self.fetched_more(now);
             }
-            // It would be fetched again and again.
+            // Stop here: the snapshot would be fetched again and again.
             Err(why @ DecodeError::Format(_)) => {
                 self.unreadable = Some(Unreadable { what: PartOfLog::Snapshot, number, why });
             }

@@ -1,16 +1,15 @@
-//! The instants of a replica, for a search.
+//! The reduction of the states of a replica, for an exhaustive search.
 
 use primacy_core::state_reduction::{StateReduction, Use};
 use primacy_core::time::Instant;
 
 use super::{Replica, Replicated, Role};
 
-/// The round that every follower was last sent, once [`simplify`](StateReduction::simplify) has made all rounds alike.
+/// The last round of every follower after [`simplify`](StateReduction::simplify).
 pub const ROUND: u64 = 2;
 
 impl<S: Replicated> StateReduction for Replica<S> {
-    /// The instants of work that is due at once come first, and then those of messages that are sent again without an
-    /// answer.
+    /// Visits the instants of work that is due at once first, and then those of resent messages.
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
         let Self { flush_at, recovery, incoming, outgoing, role, .. } = self;
         let ends = [
@@ -32,10 +31,10 @@ impl<S: Replicated> StateReduction for Replica<S> {
         }
     }
 
-    /// Numbers that only spare a leader messages bear on nothing else. Rounds become few: any answer may be to the
-    /// newest one, and of a follower it matters only whether anything was sent since it was last rewound. The end of a
-    /// follower's log is known or asked for, so an answer is always waited for. The messages under way matter only
-    /// where the window can be full.
+    /// Reduces the numbers that only save a leader messages. Rounds become few: any answer may be to the newest round,
+    /// and it only matters whether anything was sent to a follower since it was last rewound. The end of a follower's
+    /// log is known or requested, so an answer is always awaited. The messages in flight only matter if they can fill
+    /// the window.
     fn simplify(&mut self) {
         let window = self.config.window;
         let Role::Leader(lead) = &mut self.role else { return };

@@ -1,8 +1,8 @@
-//! Records and snapshots that this program cannot decode, though they are whole: another version has written them.
+//! Intact records and snapshots that this program cannot decode, because another version has written them.
 //!
-//! They must not be skipped. The other nodes may apply them, and this one would have another state than they from then
-//! on, and not know it. So a replica that is given one neither takes nor acknowledges it, and goes no further; the
-//! records that it holds stay as they are, for the program that can decode them.
+//! They must not be skipped: the other nodes may apply them, and this node's state would silently diverge. So a replica
+//! that receives one neither takes nor acknowledges it, and stops; its own records stay as they are, for a program that
+//! can decode them.
 
 use core::fmt;
 
@@ -43,7 +43,7 @@ impl fmt::Display for Unreadable {
 }
 
 impl Unreadable {
-    /// Checks that a state of this kind can apply the record.
+    /// Checks that the state `S` can decode the record.
     pub(super) fn check<S: Replicated>(record: &Record) -> Result<(), Self> {
         match &record.body {
             RecordBody::Payload(payload) => {
@@ -55,13 +55,14 @@ impl Unreadable {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// The first part that this replica cannot decode. It takes nothing more, and its node must end and report it.
+    /// The first part that this replica cannot decode. The replica handles no more messages, and its process must
+    /// report the part and exit.
     #[must_use]
     pub const fn unreadable(&self) -> Option<Unreadable> {
         self.unreadable
     }
 
-    /// True if this record can be taken. If it cannot be decoded, this replica goes no further.
+    /// True if this record can be decoded. Otherwise this replica stops.
     pub(super) fn can_read(&mut self, record: &Record) -> bool {
         match Unreadable::check::<S>(record) {
             Ok(()) => true,
