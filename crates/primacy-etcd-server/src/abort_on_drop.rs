@@ -2,7 +2,7 @@
 
 use tokio::task::JoinHandle;
 
-/// A task that is aborted when this is dropped.
+/// A task that is aborted when this value is dropped.
 pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

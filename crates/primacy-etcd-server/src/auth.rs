@@ -1,4 +1,4 @@
-//! etcd's service `Auth`, as far as a password becomes a token. There are no roles: each user may do everything.
+//! etcd's service `Auth`, of which only `Authenticate` is served. There are no roles: each user may do everything.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::outcome;
 use super::services::Services;
 use super::throttle::Login;
 
-/// From a password to a token.
+/// Exchanges a name and a password for a token.
 pub(super) async fn authenticate(
     services: Arc<Services>,
     request: api::AuthenticateRequest,
@@ -25,7 +25,7 @@ pub(super) async fn authenticate(
     Ok(api::AuthenticateResponse { header: Some(services.header_now()), token })
 }
 
-/// The secret that all nodes share. The first login of a cluster draws it; of several at once, one is kept.
+/// The secret that all nodes share. The first login of a cluster creates it; of concurrent ones, one is kept.
 async fn shared_secret(backend: &dyn Backend) -> Result<Secret, Known> {
     if let Some(secret) = backend.secret() {
         return Ok(secret);

@@ -1,4 +1,4 @@
-//! The backend of the etcd API: a replicated map, as this node reaches it.
+//! The backend of the etcd API: the interface to a node's replicated map.
 
 use std::fmt;
 use std::future::Future;
@@ -12,34 +12,33 @@ use primacy_kv::command::{
 use primacy_kv::state::Size;
 use tokio::sync::watch;
 
-/// A result that comes later. If it is dropped before, the request may still be done.
+/// A future result. If it is dropped earlier, the request may still be done.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A replicated map, as one of its nodes reaches it. All methods may be called from many tasks at the same time.
+/// A replicated map, from the side of one node. All methods may be called from many tasks at the same time.
 ///
-/// Methods that wait must end by themselves in a time that a client can bear: the etcd API sets no bound of
-/// its own. Methods that do not wait must not do I/O, for they are called from the tasks that serve all
-/// clients.
+/// Methods that wait must end by themselves in a time that a client can bear: the etcd API sets no deadline of its own.
+/// Methods that do not wait must do no I/O, because the tasks that serve all clients call them.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Has a command replicated, and returns its outcome once it is applied here, so that what its client
-    /// then reads of this node is not older. A follower has the leader propose it.
+    /// Replicates a command, and returns its outcome once it is applied on this node, so that a following read of this
+    /// node sees it. A follower forwards it to the leader.
     ///
     /// # Errors
-    /// [`BackendError`]; after all but [`BackendError::TooManyRequests`] it may have been done,
-    /// or may yet be.
+    /// [`BackendError`]; after all except [`BackendError::TooManyRequests`] it may have been done, or may yet be.
     fn propose(&self, command: Command) -> Pending<'_, Result<Outcome, BackendError>>;
 
-    /// Waits until this node knows all that was written before.
+    /// Waits until this node knows everything that was written before the call.
     ///
     /// # Errors
     /// [`BackendError`].
     fn catch_up(&self) -> Pending<'_, Result<(), BackendError>>;
 
-    /// Does an operation that [only reads](Operation::only_reads), as of what is known here. It is refused with
-    /// [`Refusal::TooManyEntries`] where it would look at more entries than `looks`.
+    /// Performs an operation that [only reads](Operation::only_reads), on this node's copy. Refused with
+    /// [`Refusal::TooManyEntries`] if it would look at more than `looks` entries.
     fn look(&self, operation: &Operation, looks: u64) -> Outcome;
 
-    /// Keeps a session alive: it now has its whole time again, which is returned; `None` if there is no such session.
+    /// Keeps a session alive, and returns its full time to live, which it has again; `None` if there is no such
+    /// session.
     ///
     /// # Errors
     /// [`BackendError`]; it may have been kept alive.
@@ -51,17 +50,17 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// [`BackendError`].
     fn session(&self, session: SessionId) -> Pending<'_, Result<Option<Life>, BackendError>>;
 
-    /// All sessions, the one first that would expire first.
+    /// All sessions, by the time at which they expire.
     ///
     /// # Errors
     /// [`BackendError`].
     fn sessions(&self) -> Pending<'_, Result<Vec<SessionId>, BackendError>>;
 
-    /// Returns the changes of some keys from a version on, as far as they are known here: whole versions,
-    /// until they have `most` changes or more, or enough were looked at for one turn.
+    /// Returns the changes of some keys from a version on, as far as this node knows them: whole versions, until there
+    /// are `most` changes or more, or a limit of examined versions is reached.
     ///
     /// # Errors
-    /// [`Refusal::Compacted`] if not all of it is known any more.
+    /// [`Refusal::Compacted`] if some of them were compacted.
     fn changes(
         &self,
         keys: &Keys,
@@ -70,28 +69,26 @@ pub(crate) trait Backend: Send + Sync + 'static {
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal>;
 
-    /// The same of all keys, for a caller that has all before that version: also what was compacted a moment
-    /// ago.
+    /// As [`changes`](Self::changes), for all keys and a caller that has received everything before that version: also
+    /// returns what was compacted a moment ago.
     ///
     /// # Errors
-    /// [`Refusal::Compacted`] if not all of it is here any more.
+    /// [`Refusal::Compacted`] if some of them are no longer in memory.
     fn news(&self, from: Version, previous: Previous, most: NonZeroUsize) -> Result<Changes, Refusal>;
 
-    /// The version of the map here. A receiver that waits for it to change is what watches wait for, all with one.
+    /// The version of this node's copy. All watches wait for changes through one such receiver.
     fn version(&self) -> watch::Receiver<Version>;
 
-    /// The version that the map has here at this moment. The value of [`version`](Self::version) may be a
-    /// moment behind it.
+    /// The version of this node's copy at this moment. The value of [`version`](Self::version) may be slightly older.
     fn now(&self) -> Version;
 
-    /// Returns the state of this node. It is called for each answer, so it should cost no more than a few
-    /// loads.
+    /// Returns the state of this node. It is called for each answer, so it should cost no more than a few loads.
     fn vitals(&self) -> Vitals;
 
-    /// Returns the size of the map here.
+    /// Returns the size of this node's copy.
     fn size(&self) -> Size;
 
-    /// The secret that all nodes share, as far as it is known here.
+    /// The secret that all nodes share, if this node knows it.
     fn secret(&self) -> Option<Secret>;
 
     /// The nodes.
@@ -101,20 +98,20 @@ pub(crate) trait Backend: Send + Sync + 'static {
 /// The required freshness of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// No older than any answer to any client before the read was requested.
+    /// At least as new as any answer to any client before the request.
     Newest,
-    /// As it is here.
+    /// This node's copy.
     Here,
 }
 
 /// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
-    /// The time that it still has if it is not kept alive.
+    /// The remaining time without a keep-alive.
     pub(crate) left: Duration,
-    /// The time that it has each time that it is kept alive.
+    /// The full time to live, which a keep-alive restores.
     pub(crate) time_to_live: Duration,
-    /// The keys that go with it.
+    /// The keys that are deleted with it.
     pub(crate) keys: Vec<Bytes>,
 }
 
@@ -122,7 +119,7 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) list: Vec<Change>,
-    /// The version up to which all was looked at. It is the map's, if nothing was left for the next time; it
+    /// The version up to which changes were examined. It is the map's version if nothing is left for the next call; it
     /// may be before the requested version.
     pub(crate) through: Version,
     /// The version of the map.
@@ -132,17 +129,17 @@ pub(crate) struct Changes {
 /// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
-    /// The number of the cluster: the same on all nodes, and not 0.
+    /// The cluster's id: the same on all nodes, and not 0.
     pub(crate) cluster: u64,
-    /// The number of this node; not 0.
+    /// This node's id; not 0.
     pub(crate) member: u64,
-    /// The number of the leader, as far as this node knows.
+    /// The leader's id, as far as this node knows.
     pub(crate) leader: Option<u64>,
     /// The term that this node knows.
     pub(crate) term: u64,
-    /// A number for the last record of this node's log, which grows with each.
+    /// A number for the last record of this node's log, which grows with each record.
     pub(crate) logged: u64,
-    /// The same of the last record that is applied.
+    /// The number of the last applied record.
     pub(crate) applied: u64,
 }
 
@@ -151,22 +148,22 @@ pub(crate) struct Vitals {
 pub(crate) struct Member {
     pub(crate) number: u64,
     pub(crate) name: String,
-    /// Where other nodes reach it, as URLs.
+    /// The addresses for other nodes, as URLs.
     pub(crate) for_peers: Vec<String>,
-    /// Where clients reach it, as URLs.
+    /// The addresses for clients, as URLs.
     pub(crate) for_clients: Vec<String>,
 }
 
-/// Why there is no outcome.
+/// The reason why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendError {
-    /// It was done, and its outcome is not known.
+    /// The command was applied, and its outcome is not known.
     AnswerLost,
-    /// There was no outcome in time. It may have been done.
+    /// There was no outcome in time. The command may have been applied.
     TimedOut,
-    /// More is waiting than should; nothing was done.
+    /// Too many requests are waiting; nothing was done.
     TooManyRequests,
-    /// This node is about to end. It may have been done.
+    /// This node is ending. The command may have been applied.
     Stopped,
 }
 

@@ -1,4 +1,4 @@
-//! The bodies of requests and of answers, with what they hold charged to their client.
+//! The bodies of requests and answers, whose memory is charged to the client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::limits::MESSAGE_BYTES_MAX;
 /// The reason why a connection or a body ends.
 pub(super) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// The bytes before each message: whether it is compressed, and its length.
+/// The length of gRPC's message prefix: a compression flag and the message's length.
 const PREFIX_LENGTH: usize = 5;
 
-/// The bytes of an answer that are handed on at a time.
+/// The bytes of an answer that are sent at a time.
 const PART: usize = 16 << 10;
 
-/// The bytes of an answer that are handed on last, when all before were sent. A smaller rest is handed on at
-/// once. So no more than this waits to be sent once an answer is done and its charge given back.
+/// The bytes of an answer that are sent last, after everything before was sent; a smaller rest is sent at once. So at
+/// most this much is in the send buffer when the charge of an answer is returned.
 const LAST_PART: usize = 512;
 
-/// The part of a request that has to come within its time.
+/// The part of a request that must arrive in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// All of it, to its end.
+    /// The whole request.
     End,
-    /// The first message. Later ones need not begin.
+    /// The first message. Later ones may begin at any time.
     Message,
-    /// No more than the rest of a message that has begun.
+    /// Only the rest of a message that has begun.
     Nothing,
 }
 
@@ -43,20 +43,21 @@ pub(super) enum Due {
 pub(super) struct RequestBody<B> {
     body: B,
     charge: Arc<Charge>,
-    /// The longest message, and how long one may take to come.
+    /// The longest permitted message, and the time for one to arrive.
     message_max: usize,
     patience: Duration,
-    /// The prefix of the message that is being received, as far as it is here, and how much of the message is to come.
+    /// The received part of the present message's prefix, and the bytes of the message that are still missing.
     prefix: Vec<u8>,
     left: usize,
     due: Due,
-    /// The bytes that are charged for messages: as many as the longest so far has, for the decoder keeps its buffer.
+    /// The charged bytes: the length of the longest message so far, because the decoder keeps its buffer.
     charged: usize,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> RequestBody<B> {
-    /// A body with messages of at most so many bytes, each of which has to come within a time, and so has what is due.
+    /// A body with messages of at most `message_max` bytes. Each must arrive within `patience`, and so must the part
+    /// that is `due`.
     pub(super) fn new(
         body: B,
         charge: Arc<Charge>,
@@ -68,7 +69,7 @@ impl<B> RequestBody<B> {
         Self { body, charge, message_max, patience, prefix, left, due, charged, deadline }
     }
 
-    /// Follows the messages in what was received, and charges each when its length is known.
+    /// Follows the boundaries of messages in the received data, and charges each message when its length is known.
     fn receive(&mut self, mut data: &[u8]) -> Result<(), Status> {
         while !data.is_empty() {
             if self.prefix.len() < PREFIX_LENGTH {
@@ -99,7 +100,7 @@ impl<B> RequestBody<B> {
             let text = format!("grpc: received message larger than max ({length} vs. {max})");
             return Err(Status::resource_exhausted(text));
         }
-        // The decoder refuses what is longer than any message, and does not wait for it.
+        // The decoder refuses a longer message without waiting for it.
         let length = length.min(MESSAGE_BYTES_MAX);
         let more = length.saturating_sub(self.charged);
         if !self.charge.grow(more) {
@@ -151,16 +152,16 @@ where
     }
 }
 
-/// The body of an answer. It hands on a part at a time, the next one when the one before was sent.
+/// The body of an answer. It is sent in parts, each when the one before was sent.
 #[derive(Debug)]
 pub(super) struct AnswerBody {
     body: tonic::body::Body,
     client: Arc<Client>,
-    /// The stream, and the charge of its request.
+    /// The stream, and the charge of the request.
     _request: (Option<OpenStream>, Option<Arc<Charge>>),
-    /// Of the whole answer, where it was charged when it was made.
+    /// The charge of the whole answer, if it was charged when it was made.
     answer: Option<Arc<Charge>>,
-    /// Of what was taken from the body, where the answer was not.
+    /// Otherwise the charge of the data taken from the body.
     taken: Charge,
     rest: Bytes,
     waits: Option<WaitsForReader>,
@@ -185,7 +186,7 @@ impl AnswerBody {
         let part = if length <= LAST_PART {
             std::mem::take(&mut self.rest)
         } else {
-            // A copy, so that the last part does not keep all the others.
+            // A copy, so that the last part does not keep the whole buffer alive.
             let part = self.rest.split_to(PART.min(length - LAST_PART));
             if self.rest.len() <= LAST_PART {
                 self.rest = Bytes::copy_from_slice(&self.rest);
@@ -245,7 +246,7 @@ mod tests {
     use super::super::client::{NodeBudgets, on_loopback};
     use super::*;
 
-    /// Measures how long a request may take of which a message comes each second, and no end.
+    /// Measures how long a request may take that sends a message each second and never ends.
     async fn lasts(due: Due) -> Duration {
         let charge = Arc::new(on_loopback(&NodeBudgets::default()).begin_admitted().unwrap());
         let messages = tokio_stream::iter(0..100).then(async |_| {

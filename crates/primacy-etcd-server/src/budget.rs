@@ -1,18 +1,18 @@
-//! Bytes in flight: how many a connection and a node may hold for clients, and the charges against that.
+//! Budgets for the memory that a connection and a node may use for clients, and charges against them.
 //!
-//! Everything that a client makes the node hold is charged before it is held, and given back when it is dropped: a stream, the
-//! message of a request, a watcher with its keys, changes that wait for a watcher, an answer that was not read yet. A charge that does
-//! not fit is refused, and the request with it.
+//! All memory that a client makes the node hold is charged before it is allocated, and the charge is returned when it is freed: a
+//! stream, the message of a request, a watcher with its keys, changes that wait for a watcher, an answer that was not read yet. A
+//! charge that does not fit is refused, and so is its request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number of bytes, and how many of them are taken.
+/// A limit of bytes, and the bytes that are charged.
 #[derive(Debug)]
 pub(super) struct Budget {
     most: usize,
     taken: AtomicUsize,
-    /// True if a single charge may exceed it while nothing else is taken.
+    /// True if a single charge may exceed the limit while nothing else is charged.
     one_may_exceed: bool,
 }
 
@@ -21,8 +21,8 @@ impl Budget {
         Self { most, taken: AtomicUsize::new(0), one_may_exceed: false }
     }
 
-    /// A budget in which one charge may be of any size while it is the only one: a single answer may be longer than
-    /// that of its connection.
+    /// A budget that a single charge may exceed while it is the only one: one answer may be longer than the limit of
+    /// its connection.
     pub(super) const fn of_answers(most: usize) -> Self {
         Self { most, taken: AtomicUsize::new(0), one_may_exceed: true }
     }
@@ -39,21 +39,22 @@ impl Budget {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the bytes that are taken.
+    /// Returns the charged bytes.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 }
 
-/// The memory that the HTTP/2 library keeps for the streams of all connections. It keeps what the most streams at once of a connection
-/// needed until the connection ends, so a connection is charged for its peak.
+/// The memory that the HTTP/2 library keeps for the streams of all connections. Until a connection ends, the library keeps the memory
+/// of its greatest number of simultaneous streams, so a connection is charged for its peak.
 #[derive(Debug)]
 pub(super) struct StreamBudget(Budget);
 
 /// The bytes that a stream keeps at its peak, with its task, its head and its answer.
 const STREAM_PEAK_BYTES: usize = 8 << 10;
 
-/// The streams that a connection may have at once where the budget is spent. So all connections together exceed it by no more than that.
+/// The simultaneous streams that a connection may have even if the budget is used up. So all connections together exceed the budget by
+/// at most this number of streams each.
 const STREAMS_MIN: usize = 4;
 
 impl StreamBudget {
@@ -61,8 +62,8 @@ impl StreamBudget {
         Self(Budget::new(most))
     }
 
-    /// Takes the bytes of one more stream for a connection whose peak is `peak`. Where the budget is spent, only a connection with few
-    /// streams may have one more, so that connections with many keep no client out.
+    /// Charges one more stream to a connection whose peak is `peak`. If the budget is used up, only a connection with few streams may
+    /// have one more, so that connections with many streams keep no client out.
     fn take(&self, peak: usize) -> bool {
         if self.0.take(STREAM_PEAK_BYTES) {
             return true;
@@ -74,13 +75,13 @@ impl StreamBudget {
         is_small
     }
 
-    /// Returns how many bytes are taken.
+    /// Returns the charged bytes.
     pub(super) fn taken(&self) -> usize {
         self.0.taken()
     }
 }
 
-/// The streams of one connection, as far as they are charged to one budget.
+/// The streams of one connection that are charged to one budget.
 #[derive(Debug)]
 pub(super) struct Streams {
     budget: Arc<StreamBudget>,
@@ -93,7 +94,7 @@ impl Streams {
         Self { budget: Arc::clone(budget), open: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
     }
 
-    /// Counts one more stream that is open; `false` if it does not fit.
+    /// Counts a new stream; `false` if it does not fit.
     #[must_use]
     pub(super) fn open(&self) -> bool {
         let (open, peak) = (self.open.fetch_add(1, Ordering::Relaxed), self.peak.load(Ordering::Relaxed));
@@ -109,12 +110,12 @@ impl Streams {
         fits
     }
 
-    /// Counts one less.
+    /// Counts the end of a stream.
     pub(super) fn close(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives the charge back: the connection is charged elsewhere from now on.
+    /// Returns the charge: the streams are charged to another budget from now on.
     pub(super) fn release(&self) {
         self.budget.0.give_back(self.peak.swap(0, Ordering::Relaxed) * STREAM_PEAK_BYTES);
     }
@@ -126,7 +127,7 @@ impl Drop for Streams {
     }
 }
 
-/// The budgets that one charge counts against: that of a connection and that of the node.
+/// The two budgets of a charge: the connection's and the node's.
 #[derive(Clone, Debug)]
 pub(super) struct Purse([Arc<Budget>; 2]);
 
@@ -135,19 +136,19 @@ impl Purse {
         Self([Arc::new(of_connection), Arc::clone(of_node)])
     }
 
-    /// A charge of nothing, to be [grown](Charge::grow).
+    /// A charge of zero bytes, to be [grown](Charge::grow).
     pub(super) fn nothing(&self) -> Charge {
         Charge { purse: self.clone(), bytes: AtomicUsize::new(0) }
     }
 
-    /// A charge of so many bytes, if they fit.
+    /// Charges `bytes`, if they fit.
     pub(super) fn charge(&self, bytes: usize) -> Option<Charge> {
         let charge = self.nothing();
         charge.grow(bytes).then_some(charge)
     }
 }
 
-/// Bytes that are taken until this is dropped.
+/// A charge of bytes, which is returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     purse: Purse,
@@ -155,7 +156,7 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Takes so many bytes more; `false`, and nothing is taken, if they do not fit.
+    /// Charges more bytes; if they do not fit, returns `false` and charges nothing.
     #[must_use]
     pub(super) fn grow(&self, bytes: usize) -> bool {
         let Purse([connection, node]) = &self.purse;
@@ -175,13 +176,13 @@ impl Charge {
         self.purse.charge(bytes)
     }
 
-    /// Gives so many bytes back, which were taken.
+    /// Returns a part of the charge.
     pub(super) fn shrink(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.purse.0.iter().for_each(|budget| budget.give_back(bytes));
     }
 
-    /// Gives all back.
+    /// Returns the whole charge.
     pub(super) fn clear(&self) {
         self.shrink(self.bytes.load(Ordering::Relaxed));
     }
