@@ -1,4 +1,5 @@
-//! One connection of a client: what it may hold, whether it has shown a token, and which of its answers wait to be read.
+//! The state of one client connection: its memory budgets, whether it has presented a token, and which answers it has
+//! not read.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,48 +19,47 @@ use super::long_reads::LongReads;
 use super::throttle::Bucket;
 use super::turns::{self, Turns};
 
-/// The bytes that the requests of all clients may hold: their streams, messages and watchers.
+/// The most bytes for the requests of all clients: their streams, messages and watchers.
 const NODE_REQUEST_BYTES_MAX: usize = 128 << 20;
 
-/// The same of one connection.
+/// The most bytes for the requests of one connection.
 const CONNECTION_REQUEST_BYTES_MAX: usize = 64 << 20;
 
-/// The bytes of answers that all clients together have not read, and of changes that wait for their watchers. A single answer may
-/// have more.
+/// The most bytes of answers that clients have not read, and of changes that wait for watchers, on all connections. A single
+/// answer may be longer.
 const NODE_ANSWER_BYTES_MAX: usize = 128 << 20;
 
-/// The same of one connection.
+/// The most such bytes of one connection.
 const CONNECTION_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// The bytes that requests without a token may hold, where a token is required.
+/// The most bytes for requests without a token, if tokens are required.
 const NODE_OPEN_BYTES_MAX: usize = 64 << 20;
 const CONNECTION_OPEN_BYTES_MAX: usize = 640 << 10;
 
-/// The requests without a token that a connection may make at once before it is closed, if it has never shown
-/// one, and the interval at which it may make one more.
+/// The requests without a token that a connection may make at once before it is closed, unless it has presented a
+/// token, and the interval at which it may make one more.
 const OPEN_REQUESTS_MAX: u32 = 64;
 const OPEN_REQUESTS_REFILL: Duration = Duration::from_millis(500);
 
-/// The bytes that the HTTP/2 library may keep for the streams of all connections, and for those of connections that have not shown a
-/// token. A connection with few streams is served beyond that.
+/// The most bytes that the HTTP/2 library may keep for the streams of all connections, and for those of connections without a token.
+/// A connection with few streams is served beyond that.
 const NODE_STREAM_BYTES_MAX: usize = 256 << 20;
 const NODE_OPEN_STREAM_BYTES_MAX: usize = 32 << 20;
 
-/// The bytes that a stream counts for, with its task and buffers.
+/// The bytes charged for a stream, with its task and buffers.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// The same without a token: with all that the client may send before it is looked at.
+/// The bytes charged for a stream without a token: with all data that the client may send before it is processed.
 const OPEN_STREAM_BYTES: usize = 72 << 10;
 
-/// The logins that are answered at a time. The next one takes the place of the oldest of the address that has
-/// most of them.
+/// The most simultaneous logins. Beyond it, the next one replaces the oldest login of the address with most of them.
 const LOGINS_MAX: usize = 100;
 
-/// The bytes that requests for a token may hold, of their own so that no other request keeps clients from getting one: those that are
-/// answered, and as many that wait for their places.
+/// The most bytes for logins. They have a budget of their own, so that no other request keeps clients from logging in: enough for
+/// those in progress, and as many that wait.
 const NODE_LOGIN_BYTES_MAX: usize = 2 * LOGINS_MAX * (OPEN_STREAM_BYTES + OPEN_MESSAGE_BYTES_MAX);
 
-/// The time that a client may leave a part of an answer unread before its connection is closed.
+/// The time for which a client may leave a part of an answer unread before its connection is closed.
 pub(super) const READ_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The budgets that all connections of a node share.
@@ -93,12 +93,12 @@ impl Default for NodeBudgets {
 }
 
 impl NodeBudgets {
-    /// Returns the bytes that the requests, and the answers to them, hold.
+    /// Returns the bytes charged for requests, and for answers.
     pub(super) fn taken(&self) -> [usize; 2] {
         [self.requests.taken() + self.open.taken() + self.login_bytes.taken(), self.answers.taken()]
     }
 
-    /// Returns how many bytes are charged for streams.
+    /// Returns the bytes charged for streams.
     pub(super) fn taken_by_streams(&self) -> usize {
         self.streams.taken() + self.open_streams.taken()
     }
@@ -118,17 +118,17 @@ pub(super) struct Client {
     pub(super) turns: Turns,
     pub(super) long_reads: LongReads,
     place: Evictable,
-    /// True if it has shown a token, or needs none.
+    /// True if it has presented a token, or needs none.
     is_admitted: AtomicBool,
     open_requests: Mutex<Bucket>,
-    /// It has made too many requests without a token.
+    /// Notified when it has made too many requests without a token.
     has_had_enough: Notify,
-    /// It has more streams at once than the node has room for.
+    /// Notified when it has more simultaneous streams than the node has room for.
     is_crowded: Notify,
     unread: Mutex<Unread>,
 }
 
-/// Since when parts of answers wait to be read, in the order in which they were made.
+/// The unread parts of answers, each with the time since which it waits, in the order of their creation.
 #[derive(Debug, Default)]
 struct Unread {
     next: u64,
@@ -157,8 +157,8 @@ impl Client {
         })
     }
 
-    /// Counts a stream until what is returned is dropped. Nothing is returned, and the connection is to be closed at once, where the node
-    /// has no room for it.
+    /// Counts a stream until the returned value is dropped. Returns `None` if the node has no room for it; then the connection must be
+    /// closed at once.
     pub(super) fn begin_stream(self: &Arc<Self>, needs_token: bool) -> Option<OpenStream> {
         let is_open = needs_token && !self.is_admitted.load(Ordering::Relaxed);
         let streams = if is_open { &self.open_streams } else { &self.streams };
@@ -169,8 +169,7 @@ impl Client {
         Some(OpenStream { client: Arc::clone(self), is_open })
     }
 
-    /// Notes a request whose token is right, or that needs none because none is required; returns the charge for its
-    /// stream.
+    /// Records a request with a valid token, or without one if none is required; returns the charge for its stream.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`].
@@ -182,7 +181,7 @@ impl Client {
         self.requests.charge(STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
     }
 
-    /// Notes a request without a token where one is required; returns the charge for its stream.
+    /// Records a request without a token if one is required; returns the charge for its stream.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`].
@@ -191,7 +190,7 @@ impl Client {
         self.open.charge(OPEN_STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
     }
 
-    /// The same of a request for a token.
+    /// Records a login; returns the charge for its stream.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`].
@@ -200,10 +199,10 @@ impl Client {
         self.login_bytes.charge(OPEN_STREAM_BYTES).ok_or(Known::TOO_MANY_REQUESTS)
     }
 
-    /// Answers a request for a token. A login that is left unfinished makes room when there are too many.
+    /// Answers a login. If there are too many, an unfinished one is cancelled.
     ///
     /// # Errors
-    /// [`Known::TOO_MANY_REQUESTS`], where it had to.
+    /// [`Known::TOO_MANY_REQUESTS`], if this one was cancelled.
     pub(super) async fn log_in<T>(&self, answering: impl Future<Output = T>) -> Result<T, Known> {
         let _place = self.logins.place().await;
         let login = self.logins.enter(self.address);
@@ -213,7 +212,7 @@ impl Client {
         }
     }
 
-    /// Notes a request without a token, which may have been refused.
+    /// Records a request without a token, which may have been refused.
     pub(super) fn note_open(&self) {
         if self.is_admitted.load(Ordering::Relaxed) {
             return;
@@ -227,7 +226,7 @@ impl Client {
         }
     }
 
-    /// Charges something that a request keeps here.
+    /// Charges memory that a request uses.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`].
@@ -243,7 +242,7 @@ impl Client {
         self.answers.charge(bytes).ok_or_else(|| Known::TOO_MANY_REQUESTS.into())
     }
 
-    /// A charge of nothing for answers.
+    /// A charge of zero bytes against the budget of answers.
     pub(super) fn no_answer(&self) -> Charge {
         self.answers.nothing()
     }
@@ -252,7 +251,7 @@ impl Client {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a part of an answer waits to be read, until what is returned is dropped.
+    /// Records that a part of an answer waits to be read, until the returned value is dropped.
     pub(super) fn wait_for_reader(self: &Arc<Self>) -> WaitsForReader {
         let mut unread = self.unread();
         let number = unread.next;
@@ -261,28 +260,28 @@ impl Client {
         WaitsForReader { client: Arc::clone(self), number }
     }
 
-    /// Returns whether a part of an answer was not read for too long.
+    /// Returns whether a part of an answer was unread for too long.
     pub(super) fn does_not_read(&self) -> bool {
         self.unread().since.first_key_value().is_some_and(|(_, since)| since.elapsed() > READ_PATIENCE)
     }
 
-    /// Returns when the connection is to be ended in order: it has made too many requests without a token.
+    /// Resolves when the connection must be closed in order, because it has made too many requests without a token.
     pub(super) async fn had_enough(&self) {
         self.has_had_enough.notified().await;
     }
 
-    /// Returns when the connection has more streams at once than the node has room for.
+    /// Resolves when the connection has more simultaneous streams than the node has room for.
     pub(super) async fn crowded(&self) {
         self.is_crowded.notified().await;
     }
 
-    /// Returns when the connection has to make room for another one.
+    /// Resolves when the connection must make room for another one.
     pub(super) async fn evicted(&self) {
         self.place.evicted().await;
     }
 }
 
-/// A stream of a connection, until this is dropped.
+/// Counts a stream of a connection until dropped.
 #[derive(Debug)]
 pub(super) struct OpenStream {
     client: Arc<Client>,
@@ -296,7 +295,7 @@ impl Drop for OpenStream {
     }
 }
 
-/// A part of an answer that the client has not read.
+/// A part of an answer that the client has not read, until dropped.
 #[derive(Debug)]
 pub(super) struct WaitsForReader {
     client: Arc<Client>,
@@ -334,7 +333,7 @@ mod tests {
         drop(second);
     }
 
-    /// Requests without a token that hold all that they may do not keep a client from logging in, and neither do unfinished logins.
+    /// A client can log in even if other requests without a token, or unfinished logins, have used up their budgets.
     #[tokio::test(start_paused = true)]
     async fn a_login_has_room_whatever_other_requests_without_a_token_hold() {
         let node = NodeBudgets::default();
@@ -377,7 +376,7 @@ mod tests {
                 drop(client.begin_open().unwrap());
             }
             assert!(!has_had_enough(&client).await);
-            // Two more, in the second that was waited.
+            // Two more, after a wait of two seconds.
             for _ in 0..3 {
                 drop(client.begin_open());
             }

@@ -1,4 +1,4 @@
-//! etcd's service `Cluster`, as far as it reads.
+//! etcd's service `Cluster`, of which only reads are served.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) async fn member_list(
         client_urls: member.for_clients,
         is_learner: false,
     });
-    // The members are not of a version of the map.
+    // The list of members has no version of the map.
     let header = api::ResponseHeader { revision: 0, ..services.header_now() };
     Ok(api::MemberListResponse { header: Some(header), members: members.collect() })
 }

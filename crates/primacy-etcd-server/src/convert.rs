@@ -12,13 +12,13 @@ use primacy_kv::entry::Entry;
 use super::backend::Freshness;
 use super::errors::Known;
 
-/// A number as the messages have it.
+/// Converts a number to the signed one of the API.
 pub(super) fn signed(number: u64) -> i64 {
-    // Versions and counts grow one by one, and so stay far below the end.
+    // Versions and counts grow one by one, so they never reach the limit.
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A version as the messages ask for it; `None` for that of now.
+/// Converts a requested revision to a version; `None` for the present one.
 fn version(revision: i64) -> Option<Version> {
     u64::try_from(revision).ok().filter(|&number| number > 0).map(Version)
 }
@@ -68,7 +68,7 @@ pub(super) fn read(request: api::RangeRequest) -> Result<Read, Known> {
     })
 }
 
-/// Both included; 0 for none.
+/// Bounds from the API, both inclusive; 0 means none.
 fn bounds(from: i64, to: i64) -> Bounds {
     let to = if to == 0 { u64::MAX } else { u64::try_from(to).unwrap_or(0) };
     Bounds { from: Version(u64::try_from(from).unwrap_or(0)), to: Version(to) }
@@ -109,11 +109,11 @@ pub(super) fn delete(request: api::DeleteRangeRequest) -> Result<Delete, Known> 
     Ok(Delete { keys, previous: previous(request.prev_kv) })
 }
 
-/// Converts a transaction. `operations_max` is the longest that each of its lists may be, nested ones counted
-/// as etcd counts them.
+/// Converts a transaction. Each of its lists may have at most `operations_max` operations, nested ones counted as in
+/// etcd.
 ///
 /// # Errors
-/// The first thing that is wrong with it, in the order in which etcd looks.
+/// The first defect, in the order in which etcd checks.
 pub(super) fn transaction(request: api::TxnRequest, operations_max: usize) -> Result<Transaction, Known> {
     let longest = request.compare.len().max(request.success.len()).max(request.failure.len());
     let left = operations_max.checked_sub(longest).ok_or(Known::TOO_MANY_OPERATIONS)?;
@@ -133,7 +133,7 @@ fn operation(request: api::RequestOp, operations_max: usize) -> Result<Operation
         Some(api::Request::Put(put)) => Ok(Operation::Write(write(put)?)),
         Some(api::Request::DeleteRange(range)) => Ok(Operation::Delete(delete(range)?)),
         Some(api::Request::Txn(within)) => Ok(Operation::Transaction(transaction(within, operations_max)?)),
-        // Whatever its cause, the text of etcd is this one.
+        // etcd has this text for every cause.
         None => Err(Known::KEY_NOT_FOUND),
     }
 }
@@ -147,7 +147,7 @@ fn comparison(compare: api::Compare) -> Result<Comparison, Known> {
     };
     let target = compare.target();
     let given = compare.target_union;
-    // Where what is given is not what is asked about, it is compared with nothing.
+    // If the given value has another type than the compared field, it is compared with nothing.
     let compared = match (target, given) {
         (api::CompareTarget::Version, Some(api::TargetUnion::Version(given))) => Compared::Writes(given),
         (api::CompareTarget::Version, _) => Compared::Writes(0),
@@ -191,12 +191,12 @@ pub(super) fn event(change: &Change) -> api::Event {
     api::Event { kind: kind.into(), kv: Some(kv), prev_kv: change.previous.as_ref().map(key_value) }
 }
 
-/// Returns the bytes of these entries in an answer, with what each of them takes besides its key and value.
+/// Returns the bytes of these entries in an answer, with their overhead.
 pub(super) fn bytes_of(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.key().len() + entry.value().len() + size_of::<api::KeyValue>()).sum()
 }
 
-/// The same of an answer.
+/// Returns the bytes of an answer.
 pub(super) fn bytes_of_answer(answer: &Answer) -> usize {
     match answer {
         Answer::Found(found) => bytes_of(&found.entries),
@@ -240,7 +240,7 @@ pub(super) fn txn_response(held: bool, answers: &[Answer], header: api::Response
     api::TxnResponse { header: Some(header), succeeded: held, responses: responses.collect() }
 }
 
-/// Converts the answer to a part of a transaction, whose header has the version only.
+/// Converts the answer to an operation of a transaction; its header has only the version.
 fn within(answer: &Answer) -> api::Response {
     let at = |version: Version| api::ResponseHeader { revision: signed(version.0), ..Default::default() };
     match answer {

@@ -1,4 +1,4 @@
-//! etcd's service `Election`: elections that the server holds for clients that keep their sessions alive by themselves.
+//! etcd's service `Election`: the server runs the election, and clients keep their sessions alive.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::watching::{Told, Watching, WhileLed};
 /// The most leaders that wait to be sent to one observer.
 const OBSERVED_MAX: usize = 16;
 
-/// Campaigns, and answers when the election is won. A client that hangs up before leaves the queue.
+/// Campaigns, and answers when the election is won. A client that disconnects earlier leaves the queue.
 pub(super) async fn campaign(
     services: Arc<Services>,
     request: recipes::CampaignRequest,
@@ -47,7 +47,7 @@ pub(super) async fn campaign(
         say(&services, &key, rev, value, session).await?;
     }
     recipe::wait_for_those_before(&services, &beginning, rev).await.map_err(within_recipe)?;
-    // The session may have ended in the meantime, and the place with it.
+    // The session may have ended meanwhile, and with it the entry in the queue.
     if !placed.is_there(&services).await.map_err(within_recipe)? {
         return Err(within_recipe(Known::LEASE_NOT_FOUND));
     }
@@ -56,7 +56,7 @@ pub(super) async fn campaign(
     Ok(recipes::CampaignResponse { header: Some(services.header(version)), leader: Some(leader) })
 }
 
-/// Writes a leader's value, if it leads.
+/// Writes a leader's value, if it still leads.
 async fn say(
     services: &Services,
     key: &Bytes,
@@ -118,8 +118,8 @@ fn told(services: &Services, entry: &Entry, version: Version) -> recipes::Leader
 /// The channel to an observer.
 type Observer = mpsc::Sender<Result<recipes::LeaderResponse, Status>>;
 
-/// Sends each leader, and each of its values, until the client hangs up, or there is no leader of the nodes
-/// and the client requires one.
+/// Sends each leader, and each of its values, until the client disconnects, or until the nodes have no leader and the
+/// client requires one.
 pub(super) fn observe(
     services: Arc<Services>,
     request: recipes::LeaderRequest,
@@ -155,13 +155,13 @@ async fn observe_until_failure(services: &Services, beginning: &[u8], observer: 
                 },
             },
         };
-        // If it cannot be sent, the client has hung up, and this is about to be dropped.
+        // If it cannot be sent, the client has disconnected, and this task is about to be dropped.
         let _ = observer.send(Ok(told(services, &leader, version))).await;
         follow(services, leader.key(), version.next(), observer).await;
     }
 }
 
-/// Returns the first candidate of an election that had none; `None` if that is not known any more.
+/// Waits for the first candidate of an election that had none; `None` if it was compacted.
 async fn next_leader(services: &Services, beginning: &[u8], from: Version) -> Option<Entry> {
     let mut watching = Watching::of_request(Arc::clone(&services.hub));
     let kinds = Kinds { writes: true, deletions: false };

@@ -1,11 +1,11 @@
-//! Refusals, with the codes and the texts of etcd, by which its clients know them.
+//! Errors with the codes and texts of etcd, which its clients recognise.
 
 use primacy_kv::command::Refusal;
 use tonic::{Code, Status};
 
 use super::backend::BackendError;
 
-/// An error as etcd's clients know it.
+/// An error that etcd's clients recognise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known(Code, &'static str);
 
@@ -20,7 +20,7 @@ impl Known {
         Self(Code::InvalidArgument, "etcdserver: duplicate key given in txn request");
     pub(crate) const REQUEST_TOO_LARGE: Self =
         Self(Code::InvalidArgument, "etcdserver: request is too large");
-    /// Requests that etcd does, and then has no memory for.
+    /// Requests that etcd would accept, and run out of memory.
     pub(crate) const TOO_MANY_ENTRIES: Self = Self(
         Code::ResourceExhausted,
         "etcdserver: request looks at too many entries: ask for fewer keys at a time",
@@ -43,8 +43,7 @@ impl Known {
     pub(crate) const LEASE_EXISTS: Self = Self(Code::FailedPrecondition, "etcdserver: lease already exists");
     pub(crate) const LEASE_TOO_LONG: Self = Self(Code::OutOfRange, "etcdserver: too large lease TTL");
     pub(crate) const NO_LEADER: Self = Self(Code::Unavailable, "etcdserver: no leader");
-    /// The error of etcd for a write whose outcome it does not know. Its `leader changed` is for reads, which
-    /// clients repeat.
+    /// etcd's error for a write with an unknown outcome. Its `leader changed` is for reads, which clients repeat.
     pub(crate) const ANSWER_LOST: Self =
         Self(Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure");
     pub(crate) const TIMED_OUT: Self = Self(Code::Unavailable, "etcdserver: request timed out");
@@ -56,16 +55,16 @@ impl Known {
     pub(crate) const AUTHENTICATION_NOT_ENABLED: Self =
         Self(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
     pub(crate) const INVALID_TOKEN: Self = Self(Code::Unauthenticated, "etcdserver: invalid auth token");
-    /// The end of a stream whose token is not valid any more. It is no refusal of a message: clients log in
-    /// and open a stream again that is unavailable.
+    /// The end of a stream whose token has expired. `Unavailable`, because then clients log in and open the stream
+    /// again, which they do not after other errors.
     pub(crate) const TOKEN_ENDED: Self = Self(Code::Unavailable, "etcdserver: invalid auth token");
-    /// The errors of an election, which have no code of their own with etcd.
+    /// The errors of an election, for which etcd has no code.
     pub(crate) const NOT_LEADER: Self = Self(Code::Unknown, "election: not leader");
     pub(crate) const NOBODY_LEADS: Self = Self(Code::Unknown, "election: no leader");
     pub(crate) const NO_LEADER_KEY: Self = Self(Code::Unknown, "\"leader\" field must be provided");
     pub(crate) const SESSION_EXPIRED: Self = Self(Code::Unknown, "mutex: session is expired");
 
-    /// As text, in the form of a watch's cancel reason.
+    /// The error as text, in the form of a watch's cancel reason.
     pub(crate) fn in_full(self) -> String {
         format!("rpc error: code = {:?} desc = {}", self.0, self.1)
     }
@@ -95,7 +94,7 @@ impl From<Refusal> for Known {
             Refusal::AnswerTooLarge => Self::ANSWER_TOO_LARGE,
             Refusal::TimeToLiveTooLong => Self::LEASE_TOO_LONG,
             Refusal::TooManyRequests | Refusal::TooManyClients => Self::TOO_MANY_REQUESTS,
-            // This process has been replaced by a later one of the same node.
+            // A later process of the same node has replaced this one.
             Refusal::FormerLife => Self::STOPPED,
             Refusal::Partitions(_) => Self::STOPPED, // No request of etcd is about partitions.
         }
@@ -113,8 +112,7 @@ impl From<BackendError> for Known {
     }
 }
 
-/// Returns the error of an election or a lock of the server where a request of its own fails: the text, and
-/// no code, as etcd does.
+/// Returns the error of an election or a lock of which a request has failed: the text without a code, as in etcd.
 pub(crate) fn within_recipe(known: Known) -> Status {
     Status::new(Code::Unknown, known.1)
 }

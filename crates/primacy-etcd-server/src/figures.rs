@@ -17,8 +17,7 @@ use tonic::Code;
 
 use super::client::NodeBudgets;
 
-/// The methods that are counted each for itself: the served ones. Clients can ask for as many others as they
-/// like.
+/// The methods that are counted separately: the served ones. Clients can request any number of other ones.
 const METHODS: [&str; 22] = [
     method::RANGE,
     method::PUT,
@@ -44,10 +43,10 @@ const METHODS: [&str; 22] = [
     method::AUTHENTICATE,
 ];
 
-/// The name under which all others are counted.
+/// The label of all other methods.
 const OTHERS: &str = "unimplemented";
 
-/// The codes of gRPC in the order of their numbers, with their names in etcd's own metrics.
+/// The codes of gRPC in the order of their numbers, with their labels in etcd's own metrics.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -68,32 +67,32 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// The counters of served clients. A request pays for them with one atomic addition.
+/// The counters of the etcd API. Each costs a request one atomic addition.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Of each method, the last ones of all others: how many requests were answered with each code.
+    /// The number of answers with each code, for each method and, last, for all others.
     requests: [[AtomicU64; CODES.len()]; METHODS.len() + 1],
     connections: AtomicU64,
-    /// The memory that requests and answers hold.
+    /// The memory used by requests and answers.
     pub(super) budgets: NodeBudgets,
 }
 
-/// A method, as it is counted.
+/// The index of a method's counters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted(usize);
 
-/// A connection that is open, until this is dropped.
+/// Counts an open connection until dropped.
 #[derive(Debug)]
 pub(super) struct Open(Arc<Counts>);
 
 impl Counts {
-    /// Returns the counter of a path's method.
+    /// Returns the counters of the method with this path.
     pub(super) fn method(path: &str) -> Counted {
         Counted(METHODS.iter().position(|known| *known == path).unwrap_or(METHODS.len()))
     }
 
-    /// Counts a request that was answered, or a stream that has begun, with these headers. On success the
-    /// code comes behind the answer.
+    /// Counts an answered request, or a stream that has begun, with these headers. On success the code follows the
+    /// answer.
     pub(super) fn answered(&self, Counted(method): Counted, headers: &HeaderMap) {
         let code = headers.get("grpc-status").map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()));
         let code = usize::try_from(code as i32).unwrap_or_default();
@@ -102,7 +101,7 @@ impl Counts {
         }
     }
 
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub(super) fn open(self: &Arc<Self>) -> Open {
         self.connections.fetch_add(1, Ordering::Relaxed);
         Open(Arc::clone(self))
@@ -145,8 +144,8 @@ impl EtcdApiFigures {
         for (method, codes) in methods.zip(&self.counts.requests) {
             for (code, count) in CODES.into_iter().zip(codes) {
                 let count = count.load(Ordering::Relaxed);
-                // What is right is there from the start, so that its rate is known; what is not served is never right. Most that may go
-                // wrong never does.
+                // Successes of served methods are shown from the start, so that their rate is known. Others are shown once they occur:
+                // most errors never do.
                 if count > 0 || (code == CODES[0] && method != OTHERS) {
                     let exemplar: NoExemplar<'_> = None;
                     let labels = self.labels([("method", method), ("code", code)]);
@@ -212,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// The page that lists the served methods.
+    /// The page with the served methods.
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/etcd-api.md"));
 
     #[test]
@@ -241,7 +240,7 @@ mod tests {
         counts.answered(Counts::method(method::PUT), &HeaderMap::new());
         for (number, name) in CODES.into_iter().enumerate() {
             let code = Code::from_i32(i32::try_from(number).unwrap());
-            // The library writes two of them otherwise.
+            // The library spells two of them differently.
             let written = format!("{code:?}").replace("Cancelled", "Canceled").replace("Ok", "OK");
             assert_eq!(written, name);
         }

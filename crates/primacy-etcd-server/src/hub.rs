@@ -1,9 +1,9 @@
-//! The distribution of changes to watchers.
+//! The hub, which distributes changes to watchers.
 //!
-//! One task takes each change from the map once and hands it to the watchers that it concerns, which are found by the key: so
-//! ten thousand watchers cost a change no more than a few do. What was handed on waits in a line for each stream. A line has a
-//! limit. A watcher that has no room in it falls behind: it is forgotten here, and catches up from the history of the map by
-//! itself, at the pace at which its client reads.
+//! One task takes each change from the map once, and finds the watchers of its key by an index: so ten thousand watchers cost
+//! a change no more than a few do. The changes for a stream wait in its line, which has a limit. A watcher without room in its
+//! line falls behind: it is removed from the hub, and catches up from the history of the map by itself, at the pace at which
+//! its client reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -21,7 +21,7 @@ use super::client::Client;
 /// The most changes that wait for one stream, before its watchers fall behind.
 const LINE_CHANGES_MAX: usize = 1024;
 
-/// The most bytes of keys and values that wait, not counting the rest of the version with which there are more.
+/// The most bytes of keys and values that wait for one stream. The version that exceeds it is completed.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// The most changes that are taken from the map at a time.
@@ -30,17 +30,15 @@ const TAKEN_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 /// The interval at which it is checked whether there is a leader.
 const LEADER_LOOK: Duration = Duration::from_millis(250);
 
-/// The time without a leader after which clients that require one are notified: three times as long as etcd's
-/// members wait for one.
+/// The time without a leader after which clients that require one are notified: three times the wait of etcd's members.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
-/// The time without a leader after which new requests that require one are refused: as long as a member of
-/// etcd may take to notice that its leader is gone. For clients of etcd end their watches on this error, and
-/// a client that comes here because the leader that it was connected to is gone comes while the next one is
-/// being elected.
+/// The time without a leader after which new requests that require one are refused: the time that a member of etcd may
+/// take to notice that its leader is gone. Clients of etcd end their watches on this error; and a client that was
+/// connected to the former leader connects here while the next one is being elected.
 const LEADERLESS_MIN: Duration = Duration::from_secs(2);
 
-/// The kinds of changes that a watcher gets.
+/// The kinds of changes that a watcher receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kinds {
     pub(super) writes: bool,
@@ -86,20 +84,20 @@ pub(super) struct Line(Mutex<Waiting>);
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     batches: VecDeque<Batch>,
-    /// The number of changes in them, and the bytes of their keys and values.
+    /// The number of changes in `batches`, and the bytes of their keys and values.
     changes: usize,
     bytes: usize,
     /// The bytes that are charged, and the charge itself.
     charged: usize,
     charge: Option<Charge>,
-    /// The watchers that have fallen behind, each with the first version that it has not got.
+    /// The watchers that have fallen behind, each with the first version that it has not received.
     fallen: Vec<(i64, Version)>,
     pub(super) leaderless: bool,
     waker: Option<Waker>,
 }
 
 impl Line {
-    /// Makes a line whose changes are charged to a client, as answers that it has not read.
+    /// Creates a line whose changes are charged to a client, as unread answers.
     pub(super) fn charged_to(client: &Client) -> Self {
         Self(Mutex::new(Waiting { charge: Some(client.no_answer()), ..Waiting::default() }))
     }
@@ -108,12 +106,12 @@ impl Line {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a change at the end, unless there is no room.
+    /// Appends a change, if there is room.
     fn push(&self, watcher: i64, change: Change) -> bool {
         let mut waiting = self.waiting();
         let (version, bytes) = (change.version, bytes_of(&change));
         let same_version = waiting.batches.iter_mut().rev().take_while(|batch| batch.version == version);
-        // A version that is begun is finished: it is sent in one piece.
+        // Changes of one version are sent together, so a version that was begun is completed.
         let begun = same_version.into_iter().find(|batch| batch.watcher == watcher);
         if let Some(batch) = begun {
             batch.changes.push(change);
@@ -141,7 +139,7 @@ impl Waiting {
         Some(batch)
     }
 
-    /// Charges so many bytes more, if they fit.
+    /// Charges more bytes, if they fit.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = self.charge.as_ref().is_none_or(|charge| charge.grow(bytes));
         self.charged += if fits { bytes } else { 0 };
@@ -159,7 +157,7 @@ impl Waiting {
         }
     }
 
-    /// Drops what waits for a watcher that has ended: another one may get its number.
+    /// Drops the batches of a watcher that has ended: another one may get its number.
     pub(super) fn drop_those_of(&mut self, watcher: i64) {
         let (dropped, left) = self.batches.drain(..).partition(|batch| batch.watcher == watcher);
         let dropped: VecDeque<Batch> = dropped;
@@ -189,18 +187,18 @@ impl Waiting {
     }
 }
 
-/// A watcher that has got all changes so far.
+/// A watcher that has received all changes so far.
 #[derive(Debug)]
 struct Live {
     line: Arc<Line>,
     watcher: i64,
     wish: Wish,
-    /// Changes before this version are not sent.
+    /// Changes before this version are not sent to it.
     from: Version,
 }
 
 impl Live {
-    /// Sends it a change, if it subscribes to it; returns whether it had room.
+    /// Queues a change for the watcher, if it subscribes to it; returns false if the line is full.
     fn offer(&self, change: &Change) -> bool {
         if change.version < self.from || !self.wish.kinds.contain(change) {
             return true;
@@ -213,13 +211,13 @@ impl Live {
     }
 }
 
-/// Where a watcher is found.
+/// The part of the index in which a watcher is found.
 #[derive(PartialEq, Eq, Hash)]
 enum Place {
     One(Bytes),
-    /// All keys that begin so.
+    /// All keys with this prefix.
     Beginning(Bytes),
-    /// Anything else, which is compared with each key.
+    /// Any other range, which is compared with each key.
     Other,
 }
 
@@ -230,14 +228,14 @@ impl Place {
             Keys::Between(first, end) if after_all_with(first).as_deref() == Some(&**end) => {
                 Self::Beginning(Bytes::clone(first))
             }
-            // Nothing is before a single zero, for no key is empty.
+            // No key is empty, so none is below a single zero byte.
             Keys::From(first) if matches!(**first, [] | [0]) => Self::Beginning(Bytes::from([])),
             Keys::Between(..) | Keys::From(_) => Self::Other,
         }
     }
 }
 
-/// Returns the first key after all keys that begin so; `None` if there is none.
+/// Returns the first key after all keys with this prefix; `None` if there is none.
 pub(super) fn after_all_with(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|&byte| byte < u8::MAX)?;
     let mut end = beginning[..=last].to_vec();
@@ -247,16 +245,16 @@ pub(super) fn after_all_with(beginning: &[u8]) -> Option<Vec<u8>> {
 
 #[derive(Debug)]
 struct Index {
-    /// All up to here was handed on.
+    /// All changes up to this version were distributed.
     told: Version,
     one: HashMap<Bytes, Vec<Live>>,
     beginnings: HashMap<Bytes, Vec<Live>>,
-    /// The number of different beginnings of each length.
+    /// The number of different prefixes of each length.
     lengths: BTreeMap<usize, usize>,
     others: Vec<Live>,
-    /// The watchers that want previous entries; some of them may be gone.
+    /// The number of watchers that want previous entries.
     wanting_previous: usize,
-    /// The lines of the clients that require a leader.
+    /// The lines of clients that require a leader.
     anxious: HashMap<u64, Arc<Line>>,
     next_anxious: u64,
 }
@@ -284,7 +282,7 @@ impl Index {
         }
     }
 
-    /// Removes these watchers of a line, which are all in this place.
+    /// Removes these watchers of a line, which are all in the given part of the index.
     fn remove(&mut self, line: &Arc<Line>, watchers: &BTreeSet<i64>, place: Place) {
         let stays = |live: &Live| !(Arc::ptr_eq(&live.line, line) && watchers.contains(&live.watcher));
         match place {
@@ -343,7 +341,7 @@ impl Index {
         });
     }
 
-    /// Makes all watchers fall behind: all catch up by themselves, as far as they can.
+    /// Makes all watchers fall behind, so that each catches up by itself.
     fn let_all_fall(&mut self) {
         let from = self.told.next();
         let one = self.one.drain().flat_map(|(_, there)| there);
@@ -358,7 +356,7 @@ impl Index {
     }
 }
 
-/// Keeps the watchers that stay, and counts out those that wanted previous entries.
+/// Removes the other watchers, and updates the number of those that want previous entries.
 fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&Live) -> bool) {
     there.retain(|live| {
         let stays = stays(live);
@@ -369,11 +367,11 @@ fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&L
     });
 }
 
-/// The distributor of a map's changes to watchers.
+/// Distributes a map's changes to watchers.
 pub(super) struct Hub {
     pub(super) backend: Arc<dyn Backend>,
     index: Mutex<Index>,
-    /// The time at which there was a leader, at the last check.
+    /// The last time at which a check found a leader.
     led_at: Mutex<Instant>,
 }
 
@@ -396,20 +394,20 @@ impl Hub {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on all that is new by now; returns the version up to which all is handed on.
+    /// Distributes all changes up to now; returns the version up to which all were distributed.
     pub(super) fn hand_all_on(&self) -> Version {
         let newest = self.backend.now();
         loop {
             let told = self.hand_on();
-            // The map may go back.
+            // The map's version may go back.
             if told >= newest.min(self.backend.now()) {
                 return told;
             }
         }
     }
 
-    /// Sends a watcher from now on all changes from the version `from` on. `false`, and nothing is done, if
-    /// changes that it still needs were handed on already: it has all up to `known`.
+    /// Adds a watcher, which receives all changes from now on whose version is at least `from`. Returns `false` and
+    /// does nothing if changes were distributed already that it has not received: it has received those up to `known`.
     pub(super) fn admit(
         &self,
         line: &Arc<Line>,
@@ -426,8 +424,7 @@ impl Hub {
         true
     }
 
-    /// Sends these watchers of a line nothing any more. Each place is looked through once, however many of
-    /// them are in it.
+    /// Removes these watchers of a line. Each part of the index is searched once, however many watchers are in it.
     pub(super) fn dismiss<'a>(&self, line: &Arc<Line>, watchers: impl IntoIterator<Item = (i64, &'a Wish)>) {
         let mut places: HashMap<Place, BTreeSet<i64>> = HashMap::new();
         for (watcher, wish) in watchers {
@@ -438,8 +435,8 @@ impl Hub {
         }
     }
 
-    /// Notifies this line when there has been no leader for long; until it is [calmed](Self::calm) with the
-    /// number returned.
+    /// Notifies this line when there was no leader for too long, until it is [calmed](Self::calm) with the returned
+    /// number.
     pub(super) fn warn(&self, line: &Arc<Line>) -> u64 {
         let mut index = self.index();
         let number = index.next_anxious;
@@ -452,7 +449,7 @@ impl Hub {
         self.index().anxious.remove(&number);
     }
 
-    /// Hands changes on, without end.
+    /// Distributes changes, without end.
     pub(super) async fn run(self: Arc<Self>) {
         let mut version = self.backend.version();
         let mut looks = interval(LEADER_LOOK);
@@ -466,7 +463,7 @@ impl Hub {
                     }
                     let newest = *version.borrow_and_update();
                     while self.hand_on() < newest.min(self.backend.now()) {
-                        // A burst of changes does not keep others from their turn.
+                        // Yields, so that a burst of changes does not block other tasks.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -481,12 +478,12 @@ impl Hub {
         }
     }
 
-    /// Hands on what is new, or a part of it; returns the version up to which all is handed on.
+    /// Distributes new changes, or a part of them; returns the version up to which all were distributed.
     pub(super) fn hand_on(&self) -> Version {
         let mut index = self.index();
         let now = self.backend.now();
         if now < index.told {
-            // The map went back: an operator has accepted the loss of what was in it.
+            // The map's version went back: an operator has accepted the loss of a log.
             index.told = now;
             index.let_all_fall();
         }
@@ -502,7 +499,7 @@ impl Hub {
                 }
                 index.told = index.told.max(changes.through);
             }
-            // So much has happened that it is no longer known. Watchers find out by themselves.
+            // Some of the changes were compacted already. The watchers notice that when they catch up.
             Err(_) => {
                 index.let_all_fall();
                 index.told = now;
@@ -511,7 +508,7 @@ impl Hub {
         index.told
     }
 
-    /// Returns whether it has no watchers.
+    /// Returns whether the hub has no watchers.
     #[cfg(test)]
     pub(super) fn is_deserted(&self) -> bool {
         self.index().is_empty()
@@ -521,13 +518,13 @@ impl Hub {
         *self.led_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Returns the time for which there has been no leader, if there is none.
+    /// Returns the time since a leader was last known.
     fn leaderless_for(&self) -> Duration {
         self.led_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Returns whether there is a leader, or was one a moment ago, so that there may be one again when a
-    /// request is about to be answered.
+    /// Returns whether there is a leader, or was one a moment ago, so that there may be one again when the request is
+    /// answered.
     pub(super) fn may_have_leader(&self) -> bool {
         self.backend.vitals().leader.is_some() || self.leaderless_for() < LEADERLESS_MIN
     }

@@ -1,4 +1,4 @@
-//! A map in this process alone, for tests: it answers requests at once.
+//! A map in this process alone, for tests: it answers at once.
 
 use std::num::NonZeroUsize;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -35,7 +35,7 @@ impl InMemory {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As the nodes do it: what they may replicate is written, and read as the same.
+    /// Applies a command as the nodes do: encoded and decoded again.
     pub(super) fn write(&self, command: Command) -> Outcome {
         if let Err(refusal) = command.check(RequestLimits::default()) {
             return Outcome { version: self.now(), result: Err(refusal) };

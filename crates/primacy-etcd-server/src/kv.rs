@@ -15,10 +15,10 @@ use super::outcome::{answered, propose};
 use super::services::Services;
 use super::turns::Turn;
 
-/// The bytes by which etcd wraps a request before it checks its size: its number, and its sender.
+/// The bytes that etcd adds to a request before it checks its size: an id and the sender.
 const WRAPPING_BYTES: usize = 18;
 
-/// The limits that the map checks: the size is checked here, as etcd does.
+/// The limits that the map checks. The size is checked in this file, as in etcd.
 const LIMITS: RequestLimits =
     RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX, operations_in_all: OPERATIONS_IN_ALL_MAX };
 
@@ -94,7 +94,7 @@ pub(super) async fn compact(
     Ok(api::CompactionResponse { header: Some(services.header(version)) })
 }
 
-/// Returns the freshness that a transaction requires; `None` if it does not only read.
+/// Returns the freshness that a transaction requires; `None` if it writes.
 fn freshness_of(request: &api::TxnRequest) -> Option<Freshness> {
     let operations = request.success.iter().chain(&request.failure);
     let mut freshness = Freshness::Here;
@@ -117,15 +117,15 @@ fn check_size(message: usize) -> Result<(), Known> {
     if message + WRAPPING_BYTES > REQUEST_BYTES_MAX { Err(Known::REQUEST_TOO_LARGE) } else { Ok(()) }
 }
 
-/// Has an operation replicated when it is its turn; returns its answer, and the version of the map after it.
+/// Replicates an operation, after waiting for its turn; returns its answer, and the version of the map after it.
 ///
 /// # Errors
-/// Why it was not done, or may not have been.
+/// The reason why it was not done, or may not have been.
 pub(super) async fn operate(services: &Services, operation: Operation) -> Result<(Version, Answer), Known> {
     let Some(turn) = turn(services, &operation).await else {
         return propose(services.backend(), Command::Operate(operation)).await;
     };
-    // The turn lasts until it is applied, also where the client hangs up before.
+    // The turn lasts until the operation is applied, even if the client disconnects earlier.
     let hub = Arc::clone(&services.hub);
     let done = tokio::spawn(async move {
         let outcome = hub.backend.propose(Command::Operate(operation)).await;
@@ -135,7 +135,7 @@ pub(super) async fn operate(services: &Services, operation: Operation) -> Result
     answered(done.await.map_err(|_| Known::STOPPED)??)
 }
 
-/// Waits for the turn of an operation; `None` if it needs none.
+/// Waits for the turn of an operation; `None` if it needs no turn.
 pub(super) async fn turn(services: &Services, operation: &Operation) -> Option<Turn> {
     services.client.turns.wait(operation, services.backend().size()).await
 }

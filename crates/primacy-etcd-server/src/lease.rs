@@ -1,4 +1,4 @@
-//! etcd's service `Lease`: its leases are the sessions of the map.
+//! etcd's service `Lease`: etcd's leases are the sessions of the map.
 
 use std::sync::Arc;
 
@@ -17,8 +17,7 @@ use super::services::Services;
 use super::watching::WhileLed;
 use super::{convert, outcome};
 
-/// The shortest time to live of a session, in seconds, whatever is requested: that of etcd's default
-/// configuration.
+/// The shortest time to live of a session, in seconds, whatever is requested: as in etcd's default configuration.
 const SHORTEST: i64 = 2;
 
 pub(super) async fn grant(
@@ -35,10 +34,10 @@ pub(super) async fn grant(
     })
 }
 
-/// Begins a session, of this number or of a drawn one.
+/// Begins a session with this number, or with a random one.
 ///
 /// # Errors
-/// Why it was not begun, or may not have been.
+/// The reason why it was not begun, or may not have been.
 pub(super) async fn begin(
     backend: &dyn Backend,
     asked: Option<SessionId>,
@@ -52,14 +51,14 @@ pub(super) async fn begin(
         let session = asked.unwrap_or_else(draw);
         match outcome::propose(backend, Command::Begin { session, time_to_live }).await {
             Ok((version, _)) => return Ok((version, session)),
-            // Another client has drawn the same, or chosen it.
+            // Another client has drawn or chosen the same number.
             Err(Known::LEASE_EXISTS) if asked.is_none() => {}
             Err(known) => return Err(known),
         }
     }
 }
 
-/// A number that no other session has, but for a coincidence: positive, since some clients print it as if it had no sign.
+/// Draws a random session number; a collision is refused. It is positive, because some clients print it as unsigned.
 fn draw() -> SessionId {
     loop {
         let drawn = super::users::random() >> 1;
@@ -105,7 +104,7 @@ pub(super) async fn time_to_live(
     })
 }
 
-/// Charges a list of so many bytes, before it is made.
+/// Charges a list of so many bytes before it is created.
 ///
 /// # Errors
 /// [`Known::ANSWER_TOO_LARGE`] or [`Known::TOO_MANY_REQUESTS`].
@@ -116,7 +115,7 @@ fn charge_list(services: &Services, bytes: usize) -> Result<Charge, Status> {
     services.client.charge_answer(bytes)
 }
 
-/// Returns the error where the leader, which alone knows how long sessions live, has not answered.
+/// The error if the leader, which alone measures the time of sessions, has not answered.
 fn unanswered(services: &Services, error: BackendError) -> Known {
     match error {
         BackendError::TimedOut if services.backend().vitals().leader.is_none() => Known::NO_LEADER,
@@ -154,9 +153,9 @@ pub(super) fn keep_alive(
 /// Keeps one session alive, and returns its time to live.
 ///
 /// # Errors
-/// Why it may not have been kept alive.
+/// The reason why it may not have been kept alive.
 pub(super) async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveResponse, Status> {
-    // Before it is kept alive, so that the answer does not name a version at which it was over already.
+    // Taken before the keep-alive, so that the answer does not name a version at which the session was over.
     let header = Some(services.header_now());
     let lives = match SessionId::new(id) {
         Some(session) => {

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 
-// A request takes this way: `server` accepts its connection, `route` finds its method and checks its token, one file for each of etcd's
-// services answers it, and `backend` does the work. Everything that a client may make grow has a limit: in `limits`, in `server`, and all
-// of it together the budgets in `client`.
+// The path of a request: `server` accepts its connection, `route` finds its method and checks its token, a file for each of etcd's
+// services answers it, and `backend` does the work. Everything that a client can make grow has a limit: in `limits`, in `server`, and for
+// the total memory in the budgets of `client`.
 mod abort_on_drop;
 mod auth;
 mod backend;

@@ -1,8 +1,8 @@
-//! The limits that several services share.
+//! Limits that several services share.
 
 use std::time::Duration;
 
-/// The most bytes of a replicated request, with its wrapping.
+/// The most bytes of a replicated request, with etcd's wrapping.
 pub(super) const REQUEST_BYTES_MAX: usize = 3 << 19;
 
 /// The most bytes of any message.
@@ -14,7 +14,7 @@ pub(super) const OPERATIONS_MAX: usize = 128;
 /// The most watchers of one stream.
 pub(super) const WATCHERS_MAX: usize = 100_000;
 
-/// The time that a message may take to come once it was announced, and the same of requests without a token.
+/// The time for a message to arrive after its prefix, and for a request without a token to arrive.
 pub(super) const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const OPEN_MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,4 @@
-//! etcd's service `Lock`: locks that the server holds for clients that keep their sessions alive by themselves.
+//! etcd's service `Lock`: the server waits for the lock, and clients keep their sessions alive.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::recipe::{self, Placed, Stood};
 use super::services::Services;
 use super::{convert, kv};
 
-/// Waits for its turn, and answers when it has come. A client that hangs up before leaves the queue.
+/// Waits for the lock, and answers when the client has it. A client that disconnects earlier leaves the queue.
 pub(super) async fn lock(
     services: Arc<Services>,
     request: recipes::LockRequest,
@@ -37,7 +37,7 @@ pub(super) async fn lock(
         let rev = convert::signed(made_at.0);
         let waited = recipe::wait_for_those_before(&services, &beginning, rev).await;
         version = waited.map_err(within_recipe)?;
-        // The session may have ended in the meantime, and the place with it.
+        // The session may have ended meanwhile, and with it the entry in the queue.
         if !placed.is_there(&services).await.map_err(within_recipe)? {
             return Err(Known::SESSION_EXPIRED.into());
         }

@@ -1,15 +1,15 @@
-//! The turns of long reads of a map.
+//! Turns for long reads of the map.
 //!
-//! A read that looks at few entries is done at once. A longer one waits for its turn, of its connection and then of the node, and is done
-//! by a thread of its own, which then rests for as long: the threads that serve all clients are never busy with one of them, and so
-//! many small requests that each look at all of the map cost others at most a share of the machine.
+//! A read of few entries is done at once. A longer one waits for its turn, first of its connection and then of the node, and runs on a
+//! thread of its own, which then rests for as long. So the threads that serve all clients never run one, and even many small requests
+//! that each read the whole map take at most a share of the machine.
 
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// The turns of long reads: one at a time for a connection, and one for every two processors of the node.
+/// The turns for long reads: one at a time per connection, and one for every two processors of the node.
 #[derive(Clone, Debug)]
 pub(super) struct LongReads {
     connection: Arc<Semaphore>,
@@ -17,19 +17,19 @@ pub(super) struct LongReads {
 }
 
 impl LongReads {
-    /// The turns of a connection of a node that has these.
+    /// The turns of a connection of this node.
     pub(super) fn new(node: &Arc<Semaphore>) -> Self {
         Self { connection: Arc::new(Semaphore::new(1)), node: Arc::clone(node) }
     }
 
-    /// The turns that all connections share.
+    /// The turns that all connections of a node share.
     pub(super) fn of_node() -> Arc<Semaphore> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Arc::new(Semaphore::new((processors / 2).max(1)))
     }
 
-    /// Waits for a turn, and looks by a thread of its own; `None` if the runtime ends. If this is dropped after that has begun, it goes on,
-    /// and keeps its turn until it has ended and rested: a client that goes away must not begin another one.
+    /// Waits for a turn, and reads on a thread of its own; `None` if the runtime ends. If the future is dropped after the read has begun,
+    /// the read continues, and keeps its turn until it has ended and rested: otherwise a client could disconnect and begin another one.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> T + Send + 'static,

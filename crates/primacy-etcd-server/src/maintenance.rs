@@ -1,4 +1,4 @@
-//! etcd's service `Maintenance`, as far as clients ask.
+//! etcd's service `Maintenance`: the methods that clients use.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tonic::Status;
 use super::convert;
 use super::services::Services;
 
-/// The version of etcd whose API this is.
+/// The version of etcd whose API is served.
 const API_VERSION: &str = "3.4.0";
 
 pub(super) async fn status(
@@ -30,8 +30,8 @@ pub(super) async fn status(
     })
 }
 
-/// No condition lasts that an alarm could report: a write that does not fit is refused until there is room, and
-/// then no more.
+/// There are no alarms, because no condition needs one: a write that exceeds the quota is refused, and later writes
+/// succeed when there is room.
 pub(super) async fn alarm(
     services: Arc<Services>,
     _request: api::AlarmRequest,

@@ -1,5 +1,5 @@
-//! The operations of a transaction, counted in its bytes before they are decoded: an empty one has two bytes, and a hundred times as many
-//! when it is decoded.
+//! Counts the operations of an encoded transaction before it is decoded: an empty operation has two bytes, and takes a hundred times as
+//! many when decoded.
 
 use primacy::stores::etcd::api::{TxnRequest, TxnResponse};
 use primacy_kv::command::OPERATIONS_IN_ALL_MAX;
@@ -18,15 +18,15 @@ const SUCCESS: u32 = 2;
 const FAILURE: u32 = 3;
 const TXN: u32 = 4;
 
-/// Refuses a transaction that has more comparisons and operations than are decoded, those of transactions within it included.
+/// Refuses a transaction that has too many comparisons and operations, nested ones included.
 ///
 /// # Errors
 /// [`Known::TOO_MANY_OPERATIONS`].
 pub(super) fn check(message: &[u8]) -> Result<(), Known> {
-    // Itself counts, as it does for the map.
+    // The transaction itself counts as one, as in the map.
     let mut left = OPERATIONS_IN_ALL_MAX - 1;
     match count_in_transaction(message, &mut left) {
-        // The decoder stops where this has, and reports the error.
+        // The decoder stops at the same place, and reports the error.
         Ok(()) | Err(Stop::Malformed) => Ok(()),
         Err(Stop::TooMany) => Err(Known::TOO_MANY_OPERATIONS),
     }
@@ -64,7 +64,7 @@ fn count_in_operation(mut bytes: &[u8], left: &mut usize) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Returns the next field whose value is a message or bytes, with it; `None` at the end.
+/// Returns the number and the bytes of the next length-delimited field; `None` at the end.
 fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Stop> {
     while bytes.has_remaining() {
         let (field, kind) = decode_key(bytes)?;
@@ -79,7 +79,7 @@ fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, Stop>
     Ok(None)
 }
 
-/// The codec of transactions: it counts, and then decodes.
+/// The codec of transactions: counts first, and then decodes.
 #[derive(Debug, Default)]
 pub(super) struct TxnCodec(ProstCodec<TxnResponse, TxnRequest>);
 
@@ -106,7 +106,7 @@ impl Decoder for TxnDecoder {
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<TxnRequest>, Status> {
-        // The whole message is in one piece.
+        // The message is contiguous.
         check(bytes.chunk())?;
         self.0.decode(bytes)
     }
@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(check(malformed), Ok(()));
             assert!(TxnRequest::decode(malformed).is_err());
         }
-        // An unknown field, and one of another type.
+        // An unknown field, and a field of another type.
         assert_eq!(check(&[0x7a, 1, 9, 0x78, 3]), Ok(()));
     }
 }

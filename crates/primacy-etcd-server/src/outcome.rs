@@ -1,14 +1,14 @@
-//! The outcome of a command, as an answer or as one of etcd's errors.
+//! Converts the outcome of a command to an answer or to one of etcd's errors.
 
 use primacy_kv::command::{Answer, Command, Outcome, Refusal, Version};
 
 use super::backend::Backend;
 use super::errors::Known;
 
-/// Has a command replicated.
+/// Replicates a command.
 ///
 /// # Errors
-/// Why it was not done, or may not have been.
+/// The reason why it was not done, or may not have been.
 pub(super) async fn propose(backend: &dyn Backend, command: Command) -> Result<(Version, Answer), Known> {
     answered(backend.propose(command).await?)
 }

@@ -1,7 +1,7 @@
-//! A stream of bytes that is read a little at a time, so that the HTTP/2 library holds few requests that were not counted yet.
+//! A byte stream that limits each read, so that the HTTP/2 library holds few requests that were not counted yet.
 //!
-//! The library reads all that has come before it hands out the first request. A thousand short requests that come at once would all be in
-//! its memory by then. Here it gets no more than [`READ_BYTES`] each time its connection is polled, and is polled again at once.
+//! The library reads everything that has arrived before it returns the first request: a thousand short requests would all be in its
+//! memory by then. Here it gets at most [`READ_BYTES`] each time its connection is polled, and is polled again at once.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The bytes that are read in one poll of a connection: some hundred of the shortest requests.
+/// The most bytes read in one poll of a connection: some hundred of the shortest requests.
 const READ_BYTES: usize = 4 << 10;
 
-/// The bytes that may still be read in this poll.
+/// The bytes that may still be read in this poll, shared by the stream and its poller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace(Arc<AtomicUsize>);
 
@@ -27,7 +27,7 @@ pub(super) async fn paced<F: Future>(pace: &Pace, mut connection: Pin<&mut F>) -
     .await
 }
 
-/// A stream that keeps the pace.
+/// A stream that is read within its pace.
 #[derive(Debug)]
 pub(super) struct Paced<S> {
     stream: S,

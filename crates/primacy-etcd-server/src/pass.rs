@@ -1,8 +1,8 @@
-//! The token of a request that outlasts its beginning: of a stream, or of a request that waits for others.
+//! The token of a long request: of a stream, or of a request that waits for other clients.
 //!
-//! A token is checked when a request comes. A request that goes on for long after that is checked again with
-//! each message of the client, and ends when the token does: when the users are others, or its time is over.
-//! A client whose user is there still opens its streams again.
+//! A token is checked when a request arrives. The token of a long request is checked again with each message of the
+//! client, and the request ends when the token is no longer valid: because the users have changed, or because it has
+//! expired. A client that is still a user then logs in and opens its streams again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,21 +17,21 @@ use tonic::{Status, Streaming};
 use super::errors::Known;
 use super::users::{self, UserList, Users};
 
-/// A token that was good when its request came.
+/// A token that was valid when its request arrived.
 #[derive(Clone)]
 pub(super) struct Pass {
     users: Arc<Users>,
-    /// The users of that time.
+    /// The users at that time.
     list: Arc<UserList>,
-    /// The end of the token, in seconds of the calendar's clock.
+    /// The token's expiry, in seconds of the wall clock.
     until: u64,
 }
 
 impl Pass {
-    /// Checks the token that a request shows.
+    /// Checks the token that a request presents.
     ///
     /// # Errors
-    /// As of [`UserList::check`].
+    /// As [`UserList::check`].
     pub(super) fn of(
         users: &Arc<Users>,
         secret: Option<&Secret>,
@@ -46,17 +46,17 @@ impl Pass {
         users::now() < self.until && self.users.current().has_tokens_of(&self.list)
     }
 
-    /// Returns when the token is not good any more.
+    /// Resolves when the token is no longer valid.
     async fn ended(self) {
         let mut looks = self.users.looks();
         while self.is_good() && looks.changed().await.is_ok() {}
     }
 }
 
-/// Waits for an answer, as long as the token is valid; where none is required, without an end.
+/// Waits for an answer, as long as the token is valid; without a limit if none is required.
 ///
 /// # Errors
-/// That of the answer, or [`Known::INVALID_TOKEN`].
+/// The answer's error, or [`Known::INVALID_TOKEN`].
 pub(super) async fn while_good<A>(
     pass: Option<Pass>,
     answering: impl Future<Output = Result<A, Status>>,
@@ -93,7 +93,7 @@ impl<Q> Stream for Messages<Q> {
     }
 }
 
-/// The answers of a stream, until its token ends.
+/// The answers of a stream, as long as its token is valid.
 pub(super) struct WhileGood<S> {
     answers: Pin<Box<S>>,
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -124,12 +124,11 @@ mod tests {
 
     use super::*;
 
-    /// The users of a file of which nothing more than this is known.
     #[tokio::test(start_paused = true)]
     async fn what_goes_on_ends_when_the_time_of_its_token_is_over() {
         let users = Arc::new(users::tests::users("a:1\n"));
         let _looks = tokio::spawn(Arc::clone(&users).look_again());
-        // The calendar's clock does not stand still in this test.
+        // The wall clock is not paused in this test.
         let pass = Pass { list: users.current(), until: users::now() + 2, users };
         let waits = || std::future::pending::<Result<(), Status>>();
         assert!(pass.is_good());

@@ -1,9 +1,9 @@
-//! The messages of a stream, received before its service takes them.
+//! Reads the messages of a stream before its service takes them.
 //!
-//! A service takes the messages of a stream one by one, and a client may send thousands at once: all leases to be kept alive, all keys to
-//! be watched. What waits within the connection is out of sight, and beyond a number of small frames the HTTP/2 library ends the connection
-//! (`too_many_data_frames`). So a stream is read as it comes, and what waits for its service is charged to the client: what waits on all
-//! connections counts against the budget of the node.
+//! A service takes the messages of a stream one by one, and a client may send thousands at once: keep-alives of all its leases, or watches
+//! of all its keys. Messages that wait inside the HTTP/2 library are not charged, and beyond a number of small frames the library ends the
+//! connection (`too_many_data_frames`). So a stream is read as it arrives, and waiting messages are charged to the client, within the
+//! budgets of its connection and of the node.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::body::Failed;
 use super::budget::Charge;
 use super::errors::Known;
 
-/// The bytes that a frame takes besides its data.
+/// The overhead of a frame, in bytes.
 const FRAME_BYTES: usize = 256;
 
 /// The body of a request whose service takes messages one by one.
@@ -27,14 +27,14 @@ pub(super) struct ReadAhead {
     _reading: AbortOnDrop,
 }
 
-/// A frame that the service has not taken.
+/// A frame that the service has not taken yet, with its charge.
 struct Received {
     frame: Frame<Bytes>,
     _charge: Charge,
 }
 
 impl ReadAhead {
-    /// Reads this body, and charges what was read beside its stream.
+    /// Reads this body, and charges the waiting data in addition to its stream.
     pub(super) fn of<B>(body: B, stream: &Arc<Charge>) -> Self
     where
         B: Body<Data = Bytes, Error = Failed> + Send + Unpin + 'static,
@@ -43,7 +43,7 @@ impl ReadAhead {
         let stream = Arc::clone(stream);
         let reading = tokio::spawn(async move {
             if let Err(failed) = read(body, &stream, &give).await {
-                // The service may have ended before.
+                // The service may have ended earlier.
                 let _ = give.send(Err(failed));
             }
         });
@@ -60,7 +60,7 @@ where
     B: Body<Data = Bytes, Error = Failed> + Unpin,
 {
     while let Some(frame) = body.frame().await {
-        // A copy: a short frame would keep all that was received together with it.
+        // A copy: a slice of a short frame would keep the whole receive buffer alive.
         let frame = frame?.map_data(|data| Bytes::copy_from_slice(&data));
         let bytes = FRAME_BYTES + frame.data_ref().map_or(0, Bytes::len);
         let charge = stream.another(bytes).ok_or_else(|| tonic::Status::from(Known::TOO_MANY_REQUESTS))?;
@@ -93,14 +93,14 @@ mod tests {
     use super::super::client::{NodeBudgets, on_loopback};
     use super::*;
 
-    /// A body of so many frames of so many bytes, after which nothing comes.
+    /// A body of `frames` frames of `length` bytes, which then pauses for ever.
     fn body(frames: usize, length: usize) -> impl Body<Data = Bytes, Error = Failed> + Send + Unpin {
         let frame = move |_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![7; length])));
         let frames = tokio_stream::iter(0..frames).map(frame).chain(tokio_stream::pending());
         StreamBody::new(frames).map_err(|never: Infallible| match never {}).boxed_unsync()
     }
 
-    /// Lets all that can go on do so.
+    /// Runs all tasks that are ready.
     async fn settle() {
         for _ in 0..5_000 {
             tokio::task::yield_now().await;
@@ -141,7 +141,7 @@ mod tests {
         }
         settle().await;
         assert!(node.taken()[0] <= 128 << 20);
-        // Streams that were ended report it behind what they have received before.
+        // Streams that were ended report it after the frames that they have received.
         for _ in 0..2 {
             for (stream, _) in &mut streams {
                 while let Ok(received) = stream.received.try_recv() {

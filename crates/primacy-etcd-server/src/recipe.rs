@@ -1,6 +1,6 @@
-//! The common part of elections and locks that the server holds: a queue of keys below a name, each of which
-//! goes with a session, and the first of which holds it. The keys are those of etcd's client-side recipes, so
-//! that both kinds of clients meet.
+//! The common part of elections and locks on the server: a queue of keys with a common prefix. Each key belongs to a
+//! session, and the first one holds the election or lock. The keys are those of etcd's client-side recipes, so that
+//! both kinds of clients compete in one queue.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use super::{kv, lease, outcome};
 /// The time to live of a session that the server begins for a client, in seconds.
 const SESSION_SECONDS: i64 = 60;
 
-/// The session of this number, or a new one if that is 0.
+/// The session with this number, or a new one if it is 0.
 ///
 /// # Errors
-/// Why none was begun.
+/// The reason why none was begun.
 pub(super) async fn session(backend: &dyn Backend, number: i64) -> Result<SessionId, Known> {
     match SessionId::new(number) {
         Some(session) => Ok(session),
@@ -33,19 +33,19 @@ pub(super) async fn session(backend: &dyn Backend, number: i64) -> Result<Sessio
     }
 }
 
-/// Returns the common beginning of all keys of a queue.
+/// Returns the common prefix of all keys of a queue.
 pub(super) fn beginning(name: &[u8]) -> Vec<u8> {
     [name, b"/"].concat()
 }
 
-/// The key of a session in a queue.
+/// Returns the key of a session in a queue.
 pub(super) fn key_of(beginning: &[u8], session: SessionId) -> Bytes {
     let number = session.get();
     let sign = if number < 0 { "-" } else { "" };
     [beginning, format!("{sign}{:x}", number.unsigned_abs()).as_bytes()].concat().into()
 }
 
-/// All keys that begin so.
+/// All keys with this prefix.
 pub(super) fn keys_below(beginning: &[u8]) -> Keys {
     match after_all_with(beginning) {
         Some(end) => Keys::Between(beginning.into(), end.into()),
@@ -53,14 +53,14 @@ pub(super) fn keys_below(beginning: &[u8]) -> Keys {
     }
 }
 
-/// Reads the one entry of a queue that was made first.
+/// Reads the oldest entry of a queue.
 pub(super) fn first_of(beginning: &[u8]) -> Read {
     let order = Order { key: SortKey::MadeAt, direction: Direction::Ascending };
     let limit = std::num::NonZeroU64::new(1);
     Read { order, limit, ..Read::of(keys_below(beginning)) }
 }
 
-/// That this key was made at that version; at 0, that it is not there.
+/// Compares that this key was created at this version; with 0, that it does not exist.
 pub(super) fn made_at(key: &Bytes, version: i64) -> Comparison {
     Comparison {
         keys: Keys::One(Bytes::clone(key)),
@@ -69,7 +69,7 @@ pub(super) fn made_at(key: &Bytes, version: i64) -> Comparison {
     }
 }
 
-/// Writes a key that goes with a session.
+/// Writes a key that belongs to a session.
 pub(super) fn write(key: &Bytes, value: Bytes, session: SessionId) -> Operation {
     Operation::Write(Write {
         key: Bytes::clone(key),
@@ -79,7 +79,7 @@ pub(super) fn write(key: &Bytes, value: Bytes, session: SessionId) -> Operation 
     })
 }
 
-/// Deletes a key if it was made at that version, and else does nothing.
+/// Deletes a key if it was created at this version.
 pub(super) fn take_out(key: &Bytes, version: i64) -> Operation {
     let delete = Delete { keys: Keys::One(Bytes::clone(key)), previous: Previous::Unwanted };
     Operation::Transaction(Transaction {
@@ -89,11 +89,11 @@ pub(super) fn take_out(key: &Bytes, version: i64) -> Operation {
     })
 }
 
-/// Does a transaction that the server has made; returns the version after it, whether its comparisons held, and the
-/// answers.
+/// Applies a transaction that the server has created; returns the version after it, whether its comparisons held, and
+/// the answers.
 ///
 /// # Errors
-/// Why it was not done, or may not have been.
+/// The reason why it was not done, or may not have been.
 pub(super) async fn transact(
     backend: &dyn Backend,
     transaction: Transaction,
@@ -112,16 +112,16 @@ fn decided(done: Result<(Version, Answer), Known>) -> Result<(Version, bool, Vec
 pub(super) struct Stood {
     pub(super) version: Version,
     pub(super) answers: Vec<Answer>,
-    /// The place, if it was made by this.
+    /// The entry, if this call has created it.
     pub(super) made: Option<Placed>,
 }
 
-/// Does a transaction that makes this key if it is not there. A client that hangs up meanwhile, which may be before
-/// there is a leader, leaves no place behind that this has made, unless it is made only after the time for which a
-/// request is waited for.
+/// Applies a transaction that creates this key if it does not exist. If the client disconnects meanwhile, even before
+/// there is a leader, the new entry is removed again; unless the transaction is applied so late that its request has
+/// timed out.
 ///
 /// # Errors
-/// Why it was not done, or may not have been.
+/// The reason why it was not done, or may not have been.
 pub(super) async fn stand(
     services: &Services,
     key: &Bytes,
@@ -138,16 +138,16 @@ pub(super) async fn stand(
             let made = held.then(|| Placed::new(&hub, &key, version));
             Stood { version, answers, made }
         });
-        // If the client is gone, it comes back, and the place goes with it.
+        // If the client is gone, the result is dropped here, which removes the entry.
         drop(tell.send(stood));
     });
     told.await.unwrap_or(Err(Known::STOPPED))
 }
 
-/// Returns the result of a read now.
+/// Reads with the newest freshness.
 ///
 /// # Errors
-/// Why it could not be read.
+/// The reason why it could not be read.
 pub(super) async fn find(services: &Services, read: Read) -> Result<Found, Known> {
     match services.observe(Operation::Read(Box::new(read)), Freshness::Newest).await? {
         (_, Answer::Found(found)) => Ok(found),
@@ -155,11 +155,11 @@ pub(super) async fn find(services: &Services, read: Read) -> Result<Found, Known
     }
 }
 
-/// Waits until no key of the queue is left that was made before that version, and returns the version of the map at which that
-/// was so.
+/// Waits until the queue has no key that was created before `version`, and returns the version of the map at which that was
+/// so.
 ///
 /// # Errors
-/// Why it could not be read.
+/// The reason why it could not be read.
 pub(super) async fn wait_for_those_before(
     services: &Services,
     beginning: &[u8],
@@ -174,13 +174,13 @@ pub(super) async fn wait_for_those_before(
         let found = find(services, last).await?;
         match found.entries.first() {
             None => return Ok(found.version),
-            // The last one before: so each waiting client is woken by one, and not all by all.
+            // The last key before: so each change wakes one waiting client, and not all of them.
             Some(entry) => gone(&services.hub, entry, found.version).await,
         }
     }
 }
 
-/// Waits until an entry that was there at that version is deleted, or may have been.
+/// Waits until an entry that existed at `seen_at` is deleted, or may have been.
 async fn gone(hub: &Arc<Hub>, entry: &Entry, seen_at: Version) {
     let mut watching = Watching::of_request(Arc::clone(hub));
     let wish = Wish {
@@ -194,8 +194,8 @@ async fn gone(hub: &Arc<Hub>, entry: &Entry, seen_at: Version) {
     }
 }
 
-/// A place in a queue. It is taken out when this is dropped, unless it is kept: so a client that does not wait any longer leaves
-/// nothing behind.
+/// An entry in a queue. Unless it is kept, dropping this removes the entry: so a client that stops waiting leaves nothing
+/// behind.
 pub(super) struct Placed {
     backend: Arc<dyn Backend>,
     key: Bytes,
@@ -209,10 +209,10 @@ impl Placed {
         Self { backend: Arc::clone(&hub.backend), key: Bytes::clone(key), made_at, kept: false }
     }
 
-    /// Whether it is there still.
+    /// Returns whether the entry still exists.
     ///
     /// # Errors
-    /// Why it could not be read.
+    /// The reason why it could not be read.
     pub(super) async fn is_there(&self, services: &Services) -> Result<bool, Known> {
         let read = Read::of(Keys::One(Bytes::clone(&self.key)));
         let found = find(services, read).await?;
@@ -232,13 +232,13 @@ impl Drop for Placed {
         let take_out = Command::Operate(take_out(&self.key, self.made_at));
         let backend = Arc::clone(&self.backend);
         tokio::spawn(async move {
-            // If it fails, the session takes the key with it, at the latest when it expires.
+            // If this fails, the entry goes with its session, at the latest when that expires.
             let _ = backend.propose(take_out).await;
         });
     }
 }
 
-/// The version at which the key of an answer was made, where a transaction has found it there.
+/// The entry that a transaction has read, if the answer has one.
 pub(super) fn made_in(answer: Option<&Answer>) -> Option<&Entry> {
     match answer {
         Some(Answer::Found(found)) => found.entries.first(),
@@ -260,7 +260,7 @@ mod tests {
     use super::super::in_memory::InMemory;
     use super::*;
 
-    /// The number of turns for other tasks until all is done that can be done.
+    /// The number of yields after which all ready tasks have run.
     const TURNS: usize = 100;
 
     #[tokio::test]

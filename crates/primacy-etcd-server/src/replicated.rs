@@ -1,4 +1,4 @@
-//! The map that the nodes replicate, behind the etcd API of one of them.
+//! The backend over the replicated map of a node.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Life, Member, Pending, Vitals};
 
-/// The map of one node.
+/// The replicated map of one node.
 #[derive(Debug)]
 pub struct Replicated {
     map: Map,
@@ -23,29 +23,29 @@ pub struct Replicated {
     whereabouts: Whereabouts,
 }
 
-/// The addresses of nodes, as far as the map does not have them.
+/// Addresses that the map does not contain.
 #[derive(Clone, Debug)]
 pub struct Whereabouts {
-    /// Where this node listens for clients.
+    /// The address on which this node listens for clients.
     pub listens: SocketAddr,
-    /// The address for clients, if one was given: host and port.
+    /// The address for clients, if one is configured: host and port.
     pub advertised: Option<String>,
-    /// Whether clients speak TLS.
+    /// True if clients use TLS.
     pub clients_by_tls: bool,
-    /// Whether nodes do.
+    /// True if nodes use TLS.
     pub nodes_by_tls: bool,
 }
 
 impl Replicated {
-    /// The map of the node `me` in the cluster of this name.
+    /// Creates the backend of the node `me` in the cluster of this name.
     pub fn new(map: Map, cluster: &str, me: NodeId, whereabouts: Whereabouts) -> Self {
         Self { map, cluster: number_of(cluster), me, whereabouts }
     }
 }
 
 impl Whereabouts {
-    /// Returns the address at which clients reach this node, which other nodes reach at this one; `None` if
-    /// it cannot be known.
+    /// Returns the address at which clients reach this node; `among_nodes` is its address for other nodes. `None` if it
+    /// cannot be derived.
     fn for_clients(&self, among_nodes: &str) -> Option<String> {
         if let Some(advertised) = &self.advertised {
             return Some(url(self.clients_by_tls, advertised));
@@ -53,7 +53,8 @@ impl Whereabouts {
         if !self.listens.ip().to_canonical().is_unspecified() {
             return Some(url(self.clients_by_tls, &self.listens.to_string()));
         }
-        // It listens at every address that it has, which is none that a client could use. Where other nodes reach it, clients most
+        // It listens on the unspecified address, which clients cannot use. Where other nodes reach it, clients most likely do,
+        // too.
         // likely do, too.
         let (host, _) = among_nodes.rsplit_once(':')?;
         let address = format!("{host}:{}", self.listens.port());
@@ -72,7 +73,7 @@ fn is_unspecified(host: &str) -> bool {
     bare.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_unspecified())
 }
 
-/// A number that is the same wherever it is made of the same name, by whatever version of Primacy, and not 0: FNV-1a.
+/// A hash of a name, the same in all versions of Primacy, and not 0: FNV-1a.
 fn number_of(name: &str) -> u64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -80,16 +81,16 @@ fn number_of(name: &str) -> u64 {
     hash | 1
 }
 
-/// The bits of an index that are the counter within a term: enough for the records of any one.
+/// The bits of an index for the counter within a term: enough for the records of any term.
 const COUNTER_BITS: u32 = 40;
 
-/// One number for a record, which grows with each.
+/// One number for a record, which grows with each record.
 fn index_of(number: LeaderSequence) -> u64 {
     number.term.0 << COUNTER_BITS | number.counter
 }
 
-/// The versions that are looked at for one watcher at a time, so that others get their turn however long the
-/// history is.
+/// The most versions examined for one watcher at a time, so that other watchers get their turn however long the history
+/// is.
 const LOOKED_AT_MAX: u64 = 4096;
 
 /// Returns the changes of some keys: see [`Backend::changes`].
@@ -106,7 +107,7 @@ pub(super) fn some_versions(
     Ok(whole_versions(changes, through, version, most))
 }
 
-/// Whole versions up to `through`, until they have so many changes or more.
+/// Returns whole versions up to `through`, until there are `most` changes or more.
 pub(super) fn whole_versions(
     changes: impl Iterator<Item = Change>,
     through: Version,
@@ -160,7 +161,7 @@ impl Backend for Replicated {
     fn session(&self, session: SessionId) -> Pending<'_, Result<Option<Life>, BackendError>> {
         Box::pin(async move {
             let Some(left) = self.map.left(session).await? else { return Ok(None) };
-            // The leader knows of it; this node, which may have been away, need not have heard of it yet, nor of all its keys.
+            // The session is known to the leader; this node may not have applied its creation yet, or all its keys.
             self.map.catch_up().await?;
             let state = self.map.state();
             Ok(state.session(session).map(|it| Life {
@@ -224,7 +225,7 @@ impl Backend for Replicated {
             number: number_of(node.as_str()),
             name: node.to_string(),
             for_peers: vec![url(self.whereabouts.nodes_by_tls, &address)],
-            // This node does not know the etcd API addresses of the others.
+            // This node does not know the other nodes' addresses for clients.
             for_clients: (node == self.me)
                 .then(|| self.whereabouts.for_clients(&address))
                 .flatten()

@@ -1,4 +1,4 @@
-//! The way from the path of a request to its service.
+//! Routes a request from its path to its service.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -28,28 +28,28 @@ use super::read_ahead::ReadAhead;
 use super::services::Services;
 use super::{auth, cluster, election, kv, lease, lock, maintenance, users, watch};
 
-/// The metadata with which a client requires a leader, instead of waiting for one.
+/// The metadata by which a client requires a leader, instead of waiting for one.
 const HAS_LEADER: &str = "hasleader";
 
-/// The header that names the compression of messages.
+/// The header with the compression of messages.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 type HttpRequest = http::Request<RequestBody<Incoming>>;
 type HttpResponse = http::Response<Body>;
 
-/// A request that is answered.
+/// A request that was admitted.
 struct Admitted {
-    /// Of its stream and its messages.
+    /// The charge of its stream and its messages.
     charge: Arc<Charge>,
     wants_leader: bool,
-    /// The token that it has shown, where one is required.
+    /// The token that it has presented; `None` if none is required.
     pass: Option<Pass>,
-    /// The refusal of all in it, if it has one: a watch that is not allowed is refused in its stream, as etcd
-    /// does it.
+    /// The refusal of everything in the stream, if there is one: a watch without permission is refused within its
+    /// stream, as in etcd.
     refusal: Option<Known>,
-    /// True if it is without a token where one is required.
+    /// True if it has no token although one is required.
     is_open: bool,
-    /// True if it is for a token.
+    /// True if it is a login.
     is_login: bool,
 }
 
@@ -70,7 +70,8 @@ pub(super) async fn answer(
             let answering = dispatch(services, admitted.receive(request), &admitted);
             match admitted.is_login {
                 false => (answering.await, Some(Arc::clone(&admitted.charge))),
-                // Its charge is not kept while its answer is unread: that would keep others from logging in.
+                // The charge of a login is returned before its answer is read; otherwise unread answers would keep
+                // other clients from logging in.
                 true => (client.log_in(answering).await.unwrap_or_else(refused), None),
             }
         }
@@ -90,7 +91,7 @@ fn refused(known: Known) -> HttpResponse {
     Status::from(known).into_http()
 }
 
-/// Returns the text of etcd's own library for a message that is too long, in place of the text of this one.
+/// Replaces the library's text for a message that is too long by that of etcd's own library.
 fn too_long(said: &HeaderValue) -> Option<HeaderValue> {
     let said = percent_free(said.to_str().ok()?);
     let rest = said.strip_prefix("Error, decoded message length too large: found ")?;
@@ -99,12 +100,12 @@ fn too_long(said: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
-/// Spaces are the only thing in the text that is looked for that may be written with a percent sign.
+/// Decodes spaces, the only characters in the expected text that may be percent-encoded.
 fn percent_free(text: &str) -> String {
     text.replace("%20", " ")
 }
 
-/// Whether the request may be answered at all.
+/// Decides whether a request is answered.
 fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admitted, Status> {
     let (path, wants_leader) = (request.uri().path(), wants_leader(request.headers()));
     if wants_leader && !services.hub.may_have_leader() {
@@ -133,7 +134,8 @@ fn admit(services: &Services, request: &http::Request<Incoming>) -> Result<Admit
 }
 
 impl Admitted {
-    /// The request, with its messages charged and bounded. Of its head only that is kept which the library looks at.
+    /// Wraps the request, so that its messages are charged and limited. Only the parts of its head that the library
+    /// reads are kept.
     fn receive(&self, request: http::Request<Incoming>) -> HttpRequest {
         let (mut head, body) = request.into_parts();
         let encoding = head.headers.remove(ENCODING);
@@ -146,7 +148,7 @@ impl Admitted {
         let due = match (is_stream, self.is_open) {
             (false, _) => Due::End,
             (true, true) => Due::Message,
-            // A stream of a client that has shown a token may be opened before there is something to ask.
+            // A client with a token may open a stream before it has anything to send.
             (true, false) => Due::Nothing,
         };
         let body = RequestBody::new(body, Arc::clone(&self.charge), message_max, patience, due);
@@ -205,10 +207,10 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest, admitted: &Admi
     }
 }
 
-/// A function that is called once, as one of the services that the library wants.
+/// A function that is called once, as a service for the library.
 struct Once<F> {
     function: Option<F>,
-    /// The client that its answer is charged to, and the refusal where there is no room for it.
+    /// The client to which its answer is charged, and the error if that does not fit.
     charged: Option<(Arc<Client>, Known)>,
 }
 
@@ -218,7 +220,7 @@ impl<F> Once<F> {
     }
 
     fn charged_to(client: &Arc<Client>, path: &str, function: F) -> Self {
-        // A change is not reported as refused, for it was done.
+        // A write was done by then, so it must not be reported as refused.
         let refusal = if only_reads(path) { Known::TOO_MANY_REQUESTS } else { Known::ANSWER_LOST };
         Self { function: Some(function), charged: Some((Arc::clone(client), refusal)) }
     }
@@ -289,11 +291,11 @@ fn only_reads(path: &str) -> bool {
 }
 
 fn grpc<C: Codec>(codec: C) -> Grpc<C> {
-    // An answer may be longer than a request; the map bounds it.
+    // An answer may be longer than a request; the map limits it.
     Grpc::new(codec).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX)
 }
 
-/// One question, one answer.
+/// Serves one request and one answer.
 async fn unary<Q, A, F, T>(client: &Arc<Client>, request: HttpRequest, answer: F) -> HttpResponse
 where
     Q: Message + Default + 'static,
@@ -305,7 +307,7 @@ where
     grpc(ProstCodec::default()).unary(answering, request).await
 }
 
-/// One question, many answers.
+/// Serves one request and a stream of answers.
 async fn server_streaming<Q, A, F, S>(admitted: &Admitted, request: HttpRequest, answer: F) -> HttpResponse
 where
     Q: Message + Default + 'static,
@@ -318,7 +320,7 @@ where
     grpc(ProstCodec::default()).server_streaming(Once::of(answer), request).await
 }
 
-/// Many questions, many answers.
+/// Serves a stream of requests and a stream of answers.
 async fn streaming<Q, A, F, S>(admitted: &Admitted, request: HttpRequest, answer: F) -> HttpResponse
 where
     Q: Message + Default + 'static,

@@ -1,4 +1,4 @@
-//! The server: accepts the connections of clients, and ends those that ask too much.
+//! The server: accepts the connections of clients, and closes those that exceed their limits.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -29,54 +29,53 @@ use super::tls::PREFACE_LENGTH;
 use super::users::Users;
 use super::{free_memory, route, tls};
 
-/// The most requests and streams of one connection at a time.
+/// The most simultaneous requests and streams of one connection.
 const STREAMS_MAX: u32 = 1024;
 
-/// The most connections. One more takes the place of one that has not shown a token yet, or waits until one
-/// is closed.
+/// The most connections. Another one replaces a connection that has not presented a token yet, or waits until one is
+/// closed.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// The most connections that have not shown a token yet, or made a request where no token is required. Such a
-/// connection may hold some 60 KiB that nothing else counts: of a handshake, or of the head of a request that
-/// has no end.
+/// The most connections that have not presented a token yet, or have made no request if no token is required. Such a
+/// connection may use some 60 KiB that are not charged: for a handshake, or for the head of a request that never ends.
 const UNPROVEN_CONNECTIONS_MAX: usize = 2048;
 
-/// After how many connections that have ended free memory is given back to the system, and how often it is looked.
+/// The number of ended connections after which free memory is returned to the system, and the interval of that check.
 const ENDED_FOR_MEMORY: usize = 256;
 const MEMORY_LOOK: Duration = Duration::from_secs(30);
 
-/// The most bytes of a stream, and of a connection, that may have come and were not looked at yet. The HTTP/2
-/// library allows small frames among them by the latter: half as many bytes, and each small frame counts for
-/// 256. So it is large enough for a stream whose window is full of the shortest messages. All streams are
-/// read as they come, and what waits for its service is charged, see [`read_ahead`].
+/// The most bytes of a stream, and of a connection, that may have arrived without being processed. The HTTP/2 library
+/// also derives a limit on small frames from the latter: half as many bytes, where each small frame counts for 256. So
+/// it is large enough for a stream whose window is full of the shortest messages. All streams are read as they arrive,
+/// and messages that wait for their service are charged, see [`read_ahead`].
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 6 << 20;
 
 /// The most bytes of the names and values in the head of a request.
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// The time that a client may take to send its first bytes, and for its TLS handshake.
+/// The time for a client to send its first bytes, and to make its TLS handshake.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The interval at which it is checked whether the preface has come.
+/// The interval at which the arrival of the preface is checked.
 const PREFACE_LOOK: Duration = Duration::from_millis(20);
 
-/// The bytes of an answer that wait to be sent when the next part is asked for: none, so that a part stays
-/// charged until it was sent.
+/// The bytes of an answer that may wait in the library when it asks for the next part: none in effect, so that a part
+/// stays charged until it was sent.
 const SEND_BUFFER: usize = 1;
 
-/// The interval at which it is checked whether a client reads its answers.
+/// The interval at which unread answers are checked.
 const READ_LOOK: Duration = Duration::from_secs(5);
 
-/// The time that a connection that is ended in order may take.
+/// The time for a connection to close in order.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
-/// The interval at which a silent client is probed, and the time that it may take to answer. A client whose
-/// machine is gone takes its watches and its waits with it.
+/// The interval at which a silent client is probed, and the time for its answer. If a client's machine is gone, its
+/// watches and waiting requests end by this.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 const PROBE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The pause before the next accept, where the system has refused one.
+/// The pause after the system has failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The server of the etcd API: accepts the connections of clients, and answers their requests.
@@ -92,8 +91,8 @@ pub struct EtcdApi {
 }
 
 impl EtcdApi {
-    /// Listens, and answers no client yet. No more than `connections` are open at a time. With `users`, only
-    /// these are answered; with `tls`, only clients whose handshake it accepts.
+    /// Creates the server on a listener; it answers no client yet. At most `connections` are open at a time. With
+    /// `users`, only these are answered; with `tls`, only clients that complete the TLS handshake.
     pub fn on(
         listener: TcpListener,
         replicated: Replicated,
@@ -107,7 +106,7 @@ impl EtcdApi {
         Self { listener, hub, users, throttle, counts, tls, connections }
     }
 
-    /// Its metrics, for the registry of the node of this name.
+    /// Returns its metrics, for the registry of the given node.
     pub fn figures(&self, election: &str, node: &str) -> EtcdApiFigures {
         EtcdApiFigures {
             counts: Arc::clone(&self.counts),
@@ -118,8 +117,8 @@ impl EtcdApi {
         }
     }
 
-    /// Answers clients; never returns. Dropping this closes the server; answers under way go on for as long as the
-    /// runtime.
+    /// Serves clients; never returns. Dropping the future closes the server; answers in progress continue as long as
+    /// the runtime.
     pub async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.hub).run()));
         let _looking = self.users.clone().map(|users| AbortOnDrop(tokio::spawn(users.look_again())));
@@ -167,7 +166,7 @@ impl std::fmt::Debug for EtcdApi {
     }
 }
 
-/// Gives memory back to the system when many connections have ended: the allocator would keep what they had for good.
+/// Returns memory to the system after many connections have ended: the allocator would keep it otherwise.
 async fn give_back_memory(ended: Arc<AtomicUsize>) {
     let mut looks = interval(MEMORY_LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -177,7 +176,7 @@ async fn give_back_memory(ended: Arc<AtomicUsize>) {
         let now = ended.load(Ordering::Relaxed);
         if now.wrapping_sub(before) >= ENDED_FOR_MEMORY {
             before = now;
-            // It may take some milliseconds.
+            // This may take some milliseconds.
             let _ = tokio::task::spawn_blocking(free_memory::give_back).await;
         }
     }
@@ -210,8 +209,8 @@ async fn connection(
     }
 }
 
-/// Waits for the preface of a connection, and leaves it there. A client that sends nothing shall not take the
-/// place of another one.
+/// Waits until a connection's preface has arrived, without reading it. A client that sends nothing must not take
+/// another one's place.
 async fn preface(stream: &TcpStream) -> std::io::Result<()> {
     let mut bytes = [0; PREFACE_LENGTH];
     loop {
@@ -227,7 +226,7 @@ pub(super) async fn answer(
     services: Arc<Services>,
 ) -> Result<(), Failed> {
     let client = Arc::clone(&services.client);
-    // The stream is counted when it is accepted, not when its task first runs: the library holds it from then on.
+    // A stream is counted when the library accepts it, not when its task first runs: the library holds it from then on.
     let service = hyper::service::service_fn(move |request| {
         let stream = services.client.begin_stream(services.users.is_some());
         route::answer(Arc::clone(&services), stream, request)

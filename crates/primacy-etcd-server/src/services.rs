@@ -1,4 +1,4 @@
-//! The state by which all services answer the requests of one connection.
+//! The state with which the services answer the requests of one connection.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::outcome::answered;
 use super::throttle::Throttle;
 use super::users::Users;
 
-/// Entries that a read may look at without waiting for a turn.
+/// The most entries that a read may look at without waiting for a turn.
 const SHORT_LOOKS_MAX: u64 = 1_000;
 
-/// The shared state by which all services answer the requests of one connection.
+/// The state with which the services answer the requests of one connection.
 #[derive(Debug)]
 pub(super) struct Services {
     pub(super) hub: Arc<Hub>,
@@ -29,7 +29,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Of a connection from this machine, that may do everything.
+    /// The state of a test connection from this machine, without users.
     #[cfg(test)]
     pub(super) fn on_loopback(hub: Arc<Hub>) -> Arc<Self> {
         let (counts, throttle) = (Arc::<Counts>::default(), Arc::default());
@@ -41,10 +41,10 @@ impl Services {
         &*self.hub.backend
     }
 
-    /// Does an operation that only reads: the answer, and the version of the map.
+    /// Performs an operation that only reads; returns the answer, and the version of the map.
     ///
     /// # Errors
-    /// Why it could not be read.
+    /// The reason why it could not be read.
     pub(super) async fn observe(
         &self,
         operation: Operation,
@@ -62,12 +62,12 @@ impl Services {
         answered(turns.run(move || hub.backend.look(&operation, u64::MAX)).await.ok_or(Known::STOPPED)?)
     }
 
-    /// Returns the header of an answer that is of this version of the map.
+    /// Returns the header of an answer at this version of the map.
     pub(super) fn header(&self, version: Version) -> api::ResponseHeader {
         header(self.backend(), version)
     }
 
-    /// The same of the version that the map has here.
+    /// Returns the header of an answer at the present version of this node's copy.
     pub(super) fn header_now(&self) -> api::ResponseHeader {
         self.header(self.backend().now())
     }

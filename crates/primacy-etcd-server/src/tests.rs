@@ -15,7 +15,7 @@ use super::in_memory::InMemory;
 use super::server::answer;
 use super::services::Services;
 
-/// The client answers every probe, so that alone does not keep a connection.
+/// The client answers every probe, which alone must not keep a connection open.
 #[tokio::test(start_paused = true)]
 async fn the_connection_of_a_client_that_does_not_read_is_closed() {
     let hub = Arc::new(Hub::new(Arc::new(InMemory::new(State::new(), 0))));

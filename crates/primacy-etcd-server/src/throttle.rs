@@ -1,15 +1,15 @@
-//! A limit on how fast passwords may be guessed: for each address, for all together, and apart from both for each user at an address from
-//! which that user has logged in before.
+//! A limit on guesses of passwords: per address, for all addresses together, and separately for each user at an address from which that
+//! user has logged in before.
 //!
-//! Only failures count, and a repetition of an earlier failure does not: it tells a guesser nothing. Clients
-//! whose user was removed, or has another password by now, log in again and again for as long as they run,
-//! and would leave no try to the others of their address. An address that has used up its tries is refused
-//! before its password is looked at, and gets them back one by one. A user that has logged in from there has
-//! tries of its own, so that guesses at other names do not keep that user out.
+//! Only failures count. A repetition of an earlier failure does not count, because it tells a guesser nothing: clients
+//! whose user was removed, or whose password has changed, log in again and again for as long as they run, and would use
+//! up the tries of their address. An address without tries left is refused before its password is checked, and gets the
+//! tries back one by one. A user that has logged in from an address has separate tries there, so that guesses at other
+//! names do not keep that user out.
 //!
-//! Names of users and others are treated alike, so that a client cannot learn which names are users. All
-//! tables have a fixed size. Logins that fall into the same row share it or take the other's place; since
-//! rows are found by a keyed hash, a client cannot choose whose.
+//! Known and unknown names are treated alike, so that a client cannot learn which names are users. All tables have a
+//! fixed size. Logins with the same row share it or replace each other; rows are found by a keyed hash, so a client
+//! cannot choose the row.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -22,32 +22,34 @@ use tracing::warn;
 
 use primacy::idle_connections::network;
 
-/// The tries that an address may fail at once, and the time after which it gets one back. The same of a user at an address.
+/// The failures that an address may make at once, and the time after which it gets one back. The same for a user at an
+/// address.
 const ADDRESS_TRIES: u32 = 10;
 const ADDRESS_REFILL: Duration = Duration::from_secs(2);
 
-/// The same of all addresses together.
+/// The same for all addresses together.
 const TOTAL_TRIES: u32 = 200;
 const TOTAL_REFILL: Duration = Duration::from_millis(50);
 
-/// The lines that the log may get at once of failures and refusals, and the time after which it may get one more.
+/// The messages about failures and refusals that may be logged at once, and the time after which another one may be
+/// logged.
 const LOG_LINES: u32 = 20;
 const LOG_REFILL: Duration = Duration::from_secs(5);
 
 /// The rows of each table.
 const ROWS: usize = 1 << 10;
 
-/// The failures that are remembered in a row.
+/// The failures that a row remembers.
 const FAILURES: usize = 4;
 
-/// Tries that come back one by one: the time at which all of them are back.
+/// A token bucket of tries, by the time at which it is full again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
     full_at: Option<Instant>,
 }
 
 impl Bucket {
-    /// Returns whether no try is left, of so many that come back one by one.
+    /// Returns whether no try is left, of `tries` that return one per `refill`.
     pub(super) fn is_spent(self, now: Instant, tries: u32, refill: Duration) -> bool {
         self.full_at.is_some_and(|full_at| full_at.saturating_duration_since(now) > refill * (tries - 1))
     }
@@ -57,14 +59,14 @@ impl Bucket {
     }
 }
 
-/// A login that a client asks for.
+/// A login request.
 pub(super) struct Login<'a> {
     pub(super) address: IpAddr,
     pub(super) name: &'a str,
     pub(super) password: &'a str,
 }
 
-/// The tries that are left.
+/// The limits of all logins.
 #[derive(Debug)]
 pub(super) struct Throttle {
     hasher: RandomState,
@@ -75,9 +77,9 @@ pub(super) struct Throttle {
 struct Tables {
     total: Tries,
     addresses: Box<[Tries]>,
-    /// Of users at addresses from which they have logged in, with the hash of both.
+    /// The tries of users at addresses from which they have logged in, each with the hash of both.
     users: Box<[Option<(u64, Tries)>]>,
-    /// The hashes of logins that have failed, the last one first.
+    /// The hashes of failed logins, the latest first.
     failures: Box<[[u64; FAILURES]]>,
     log: Bucket,
 }
@@ -99,7 +101,7 @@ impl Tries {
         self.bucket.spend(now, refill);
     }
 
-    /// Returns true once, until all tries have been back.
+    /// Returns true for the first refusal since all tries were available.
     fn is_news(&mut self) -> bool {
         !std::mem::replace(&mut self.is_refusal_told, true)
     }
@@ -119,7 +121,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Tries a login: `None`, and its password is not looked at, if there have been too many failures.
+    /// Attempts a login. Returns `None` without checking its password if there were too many failures.
     pub(super) fn attempt<T, E>(
         &self,
         login: &Login<'_>,
@@ -159,7 +161,7 @@ impl Tables {
     /// Checks that there is a try left.
     ///
     /// # Errors
-    /// `true` if the log has not reported yet that there is none.
+    /// `true` if this is to be logged: no refusal was logged since all tries were available.
     fn is_refused(&mut self, now: Instant, address: u64, user: u64) -> Result<(), bool> {
         let is_total_spent = self.total.bucket.is_spent(now, TOTAL_TRIES, TOTAL_REFILL);
         let own = match &mut self.users[row(user)] {
@@ -183,7 +185,7 @@ impl Tables {
         }
     }
 
-    /// Gives tries of its own to a user who has logged in from an address.
+    /// Gives separate tries to a user who has logged in from an address.
     fn admit(&mut self, user: u64) {
         let own = &mut self.users[row(user)];
         if own.is_none_or(|(of, _)| of != user) {
@@ -214,8 +216,8 @@ mod tests {
         throttle.attempt(&Login { address, name, password }, || is_right.then_some(()).ok_or(()))
     }
 
-    /// Logs in so many times as this name with another wrong password each; returns the number of logins that
-    /// were looked at.
+    /// Logs in `tries` times under this name, each time with another wrong password; returns the number of logins that
+    /// were checked.
     fn guesses_at(throttle: &Throttle, address: IpAddr, name: &str, tries: u32) -> u32 {
         let guess = |_| attempt(throttle, address, name, &format!("{:x}", crate::users::random()));
         (0..tries).map(guess).map(|looked_at| u32::from(looked_at.is_some())).sum()
@@ -232,13 +234,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_are_limited_for_each_address_and_in_total_and_come_back() {
         let throttle = Throttle::default();
-        // With another name each, which helps nothing.
+        // With another name each, which does not help.
         assert_eq!(guesses(&throttle, host(1), 1000), ADDRESS_TRIES);
-        // The right password is refused, too, until a try has come back.
+        // Even the right password is refused until a try has returned.
         assert!(attempt(&throttle, host(1), "a", "right-a").is_none());
         tokio::time::advance(ADDRESS_REFILL * 3).await;
         assert_eq!(guesses(&throttle, host(1), 1000), 3);
-        // Success costs nothing.
+        // A success uses no try.
         tokio::time::advance(ADDRESS_REFILL).await;
         for _ in 0..1000 {
             assert_eq!(attempt(&throttle, host(1), "a", "right-a"), Some(Ok(())));
@@ -246,7 +248,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3600)).await;
         let all: u32 = (0..=255).map(|last| guesses(&throttle, host(last), 1000)).sum();
         assert_eq!(all, TOTAL_TRIES);
-        // One network of IPv6 counts as one address.
+        // One IPv6 network counts as one address.
         tokio::time::advance(Duration::from_secs(3600)).await;
         let within = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
         let all: u32 = (0..100).map(|last| guesses(&throttle, within(last), 1)).sum();
@@ -264,7 +266,7 @@ mod tests {
             }
             assert_eq!(attempt(&throttle, host(address), "a", "right-a"), Some(Ok(())));
         }
-        // It is answered as before also where no try is left, and learns nothing new.
+        // Even without tries left it gets the same answer as before, and learns nothing new.
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert_eq!(guesses(&throttle, host(1), 1000), ADDRESS_TRIES);
         assert_eq!(attempt(&throttle, host(1), "removed", "once right"), Some(Err(())));
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(others + guesses(&throttle, host(1), 1000), TOTAL_TRIES);
         assert_eq!(attempt(&throttle, host(1), "a", "right-a"), Some(Ok(())));
         assert_eq!(attempt(&throttle, host(1), "b", "right-b"), None);
-        // Guesses at its password are limited as well, and leave theirs to the others.
+        // Guesses at this user's password are limited too, and leave the other tries alone.
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert_eq!(guesses_at(&throttle, host(1), "a", 1000), ADDRESS_TRIES);
         assert_eq!(attempt(&throttle, host(1), "a", "right-a"), None);

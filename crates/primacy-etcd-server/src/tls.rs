@@ -1,4 +1,4 @@
-//! TLS of the etcd API: the server that clients talk to.
+//! TLS of the etcd API, on the server's side.
 
 use std::io::{self, Cursor};
 
@@ -6,17 +6,17 @@ use primacy::transport::ServerTls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-/// The length of HTTP/2's preface, which is the same for all.
+/// The length of HTTP/2's preface, which is fixed.
 pub(super) const PREFACE_LENGTH: usize = 24;
 
-/// The name of gRPC's protocol in TLS (ALPN).
+/// The name of HTTP/2, which gRPC uses, in TLS (ALPN).
 pub const GRPC: &[u8] = b"h2";
 
-/// Waits for the TLS handshake of a client, and for the preface of its connection. The preface is read again
-/// by the next reader. The node shows the certificate that is in its file at that moment.
+/// Waits for the TLS handshake of a client, and for the preface of its connection, which the next reader reads again.
+/// Uses the certificate that is in its file at that moment.
 ///
 /// # Errors
-/// Why it is no client, or that it is gone.
+/// The reason why the handshake failed, or that the client is gone.
 pub(super) async fn accept<S>(
     tls: &ServerTls,
     stream: S,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::server::HANDSHAKE_MAX;
 
-    /// A client after its handshake, which has sent nothing else, and the server's end of its connection.
+    /// A client that has completed its handshake and sent nothing else, and the server's end of its connection.
     async fn client(ground: &Ground) -> (ServerTls, DuplexStream, impl Future<Output = Client>) {
         let files = Tls::issue(ground, "server");
         let mut roots = RootCertStore::empty();

@@ -1,9 +1,9 @@
-//! Turns of operations that take long to apply.
+//! Turns for operations that take long to apply.
 //!
-//! Every node applies an operation on the thread that keeps the lead, and one over a range of keys or with many changes takes long. So the
-//! entries that such operations may look at or change, and are not applied yet, are bounded: for a connection, and for the node. The next
-//! operation waits in the etcd API, where it is dropped when its client goes away; connections that wait get their turns one after the
-//! other, and other writes wait for none.
+//! Every node applies operations on the thread that also renews the lead, and an operation over a range of keys or with many changes takes
+//! long. So the entries of such operations that are not applied yet are limited, for a connection and for the node. The next operation
+//! waits in the etcd API, where it is dropped if its client disconnects. Waiting connections get their turns one after the other, and
+//! other writes wait for none.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use primacy_kv::state::Size;
 use primacy_kv::state::cost::{CHANGE_LOOKS, COMPARED_BYTES, LOOKS_MAX};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Entries that the operations of one connection, and of all of them, may look at before they are applied.
+/// The most entries of unapplied operations, of one connection and of all.
 const CONNECTION_LOOKS_MAX: u32 = 100_000;
 const NODE_LOOKS_MAX: u32 = 4 * CONNECTION_LOOKS_MAX;
 
-/// Changes of an operation that need no turn: locks, elections and compare-and-set make no more, and must not wait behind long operations.
+/// The most changes of an operation that needs no turn: locks, elections and compare-and-set make no more, and must not wait behind long
+/// operations.
 const CHANGES_FREE: u64 = 16;
 
 const _: () =
@@ -29,13 +30,13 @@ pub(super) struct Turns {
     node: Arc<Semaphore>,
 }
 
-/// A turn, until it is dropped: when its operation is applied.
+/// The turn of an operation; dropped when the operation is applied.
 #[derive(Debug)]
 pub(super) struct Turn {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-/// The turns that all connections share.
+/// The turns that all connections of a node share.
 pub(super) fn of_node() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(NODE_LOOKS_MAX as usize))
 }
@@ -45,7 +46,7 @@ impl Turns {
         Self { connection: Arc::new(Semaphore::new(CONNECTION_LOOKS_MAX as usize)), node: Arc::clone(node) }
     }
 
-    /// Waits for the turn of an operation in a map of this size; `None` if it needs none.
+    /// Waits for the turn of an operation in a map of this size; `None` if it needs no turn.
     pub(super) async fn wait(&self, operation: &Operation, size: Size) -> Option<Turn> {
         let changes = changes(operation).saturating_sub(CHANGES_FREE).saturating_mul(CHANGE_LOOKS);
         let looks = u32::try_from(looks(operation, size).saturating_add(changes))
@@ -54,15 +55,15 @@ impl Turns {
         if looks == 0 {
             return None;
         }
-        // One after the other: a connection has no more than one operation in the queue of the node.
+        // One after the other: a connection has at most one operation in the node's queue.
         let connection = Arc::clone(&self.connection).acquire_many_owned(looks).await.ok()?;
         let node = Arc::clone(&self.node).acquire_many_owned(looks).await.ok()?;
         Some(Turn { _permits: [connection, node] })
     }
 }
 
-/// The entries that comparisons, reads and deletions of more than one key may look at, in both branches: all that there are, and as many
-/// more as it takes to compare or sort their values.
+/// The entries that comparisons, reads and deletions of ranges may look at, in both branches: all entries of the map, and as many more
+/// as comparing or sorting their values costs.
 fn looks(operation: &Operation, size: Size) -> u64 {
     let of_range = |keys: &Keys, values: u64| match keys {
         Keys::One(_) => 0,
@@ -115,7 +116,7 @@ mod tests {
         Operation::Transaction(Transaction { then, ..Transaction::default() })
     }
 
-    /// Whether it gets its turn without waiting.
+    /// Returns whether it gets its turn without waiting.
     async fn at_once(turns: &Turns, operation: &Operation, size: Size) -> Option<Option<Turn>> {
         let mut waiting = std::pin::pin!(turns.wait(operation, size));
         std::future::poll_fn(|context| {
@@ -138,7 +139,7 @@ mod tests {
         assert!(at_once(&attacker, &reads(1, &all), large).await.is_none(), "a second one waits");
         let single = reads(20, &Keys::One(b"k".to_vec().into()));
         assert!(matches!(at_once(&attacker, &single, large).await, Some(None)), "a single key needs no turn");
-        // Others get theirs, until the node has enough.
+        // Other connections get their turns, until the node's limit is reached.
         let others: Vec<Turns> = (0..4).map(|_| turns()).collect();
         let mut held = Vec::new();
         for (index, other) in others.iter().enumerate() {
@@ -149,7 +150,7 @@ mod tests {
         drop(first);
         assert!(at_once(&others[3], &reads(1, &all), large).await.is_some());
         drop(held);
-        // Long values that are sorted count by their length.
+        // Long values that must be sorted count by their length.
         let long = Size { bytes: COMPARED_BYTES * LOOKS_MAX, ..size(10) };
         let order = Order { key: SortKey::Value, ..Order::default() };
         let sorts = Operation::Read(Box::new(Read { order, ..Read::of(Keys::all()) }));
@@ -159,7 +160,7 @@ mod tests {
             "it takes all of the connection"
         );
         drop(sorted);
-        // Many changes at once take long, whatever the map has.
+        // Many changes take long, whatever the size of the map.
         let put = || {
             let (key, value) = (b"k".to_vec().into(), Replace::With(b"v".to_vec().into()));
             let session = Replace::With(None);
@@ -182,7 +183,7 @@ mod tests {
             );
         }
         drop(written);
-        // In a small map a connection has many at a time.
+        // In a small map a connection may have many at a time.
         let mut many = Vec::new();
         for _ in 0..20 {
             many.push(at_once(&attacker, &reads(1, &all), size(100)).await.expect("there is room"));

@@ -1,10 +1,9 @@
 //! The users of the etcd API, and their tokens.
 //!
-//! A token is not remembered: it contains the time until which it is accepted, and is signed with a key that
-//! is derived from the file of users and from a secret that the nodes of one cluster share in their
-//! replicated state. So it is accepted by all of them that have the same file, as clients expect that ask now
-//! one node and now another, by none once the file is another one, and by no other cluster; and a client that
-//! sees one cannot find out by it whether a guess of the file is right.
+//! Tokens are not stored: a token contains its expiry, and is signed with a key that is derived from the file of users
+//! and from a secret that the nodes of one cluster share in their replicated state. So all nodes with the same file
+//! accept it, because clients send requests to one node and then to another; none does once the file has changed, and
+//! no other cluster does. A client cannot use a token to check a guess of the file's content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,61 +26,61 @@ use super::errors::Known;
 /// The time for which a token is accepted.
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// The permissions on a file of users other than its owner.
+/// The permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Sets the signatures here apart from all others that may be made with the same file.
+/// Separates these signatures from others that may be made with the same file.
 const PURPOSE: &[u8] = b"primacy etcd API token";
 
 /// The most bytes of a user's name, and of a password.
 const LOGIN_MAX: usize = 1024;
 
-/// The password that a login of an unknown user is compared with.
+/// The password with which a login of an unknown user is compared.
 const NO_PASSWORD: &str = "no user has this name";
 
-/// Returns whether a request needs no token: the status of the node, the addresses of the others, and the
-/// token itself.
+/// Returns whether a request needs no token: the status of the node, the addresses of the others, and the login itself.
 pub(super) fn is_open(path: &str) -> bool {
     [method::AUTHENTICATE, method::STATUS, method::MEMBER_LIST].contains(&path)
 }
 
-/// The interval of looks at the file of users beside the looks of requests, for streams without requests.
+/// The interval at which the file of users is checked for streams, in addition to the checks by requests.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The number of looks at an unchanged file after which tokens are checked whose time may be over.
+/// The number of checks of an unchanged file after which expired tokens are looked for.
 const LOOKS_FOR_EXPIRED: u64 = 60;
 
-/// The users that may send requests, as their file has them at each request.
+/// The users that may send requests, as in their file at each request.
 #[derive(Debug)]
 pub struct Users {
     file: FromFiles<Arc<UserList>>,
-    /// Changes when a token that was valid may not be valid any more.
+    /// Notified when a valid token may have become invalid.
     looks: watch::Sender<()>,
 }
 
-/// The users of the file as it was read once.
+/// The users in the file, as of one reading.
 pub(super) struct UserList {
     passwords: BTreeMap<String, String>,
-    /// Of the file; with the shared secret it makes that of tokens.
+    /// The key from the file; with the shared secret, the signing key of tokens is derived from it.
     key: OkmBlock,
 }
 
-/// HMAC with SHA-256, which TLS has anyway.
+/// HMAC with SHA-256, which TLS contains already.
 fn hmac() -> &'static dyn Hkdf {
     TLS13_AES_128_GCM_SHA256.tls13().expect("it is one of version 1.3").hkdf_provider
 }
 
-/// Opens a file of users that others may not read: one `NAME:PASSWORD` a line. It is read again when it has changed.
+/// Opens a file of users: one `NAME:PASSWORD` a line. Other users of the machine must not be able to read it. It is
+/// read again when it has changed.
 ///
 /// # Errors
-/// The fault of the file, for its author. No password is in it.
+/// The defect of the file, without any password.
 pub fn open_users(path: &Path) -> Result<Users, String> {
     let path = path.to_owned();
     let looks = watch::Sender::new(());
     let changes = looks.clone();
     let file = FromFiles::open("the file of users", move |sources| {
         let list = read_users(&path, sources)?;
-        // What is woken by it looks at the users, and that waits until this list is the current one.
+        // The woken tasks lock the users, and so wait until this list is the current one.
         changes.send_replace(());
         Ok::<_, String>(Arc::new(list))
     })?;
@@ -118,12 +117,12 @@ impl Users {
         self.file.current()
     }
 
-    /// Changes when a token that was valid may not be valid any more.
+    /// Notified when a valid token may have become invalid.
     pub(super) fn looks(&self) -> watch::Receiver<()> {
         self.looks.subscribe()
     }
 
-    /// Looks at the file and at the time, without end.
+    /// Checks the file and the expiry of tokens, without end.
     pub(super) async fn look_again(self: Arc<Self>) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -138,11 +137,11 @@ impl Users {
 }
 
 impl UserList {
-    /// Checks that a request shows a token that is accepted, and returns the end of its validity, in seconds
-    /// of the calendar's clock. Without a shared secret there is none yet.
+    /// Checks that a request presents a valid token, and returns the token's expiry, in seconds of the wall clock.
+    /// Without a shared secret no token is valid yet.
     ///
     /// # Errors
-    /// [`Known::USER_EMPTY`] without a token, [`Known::INVALID_TOKEN`] with another one.
+    /// [`Known::USER_EMPTY`] without a token, [`Known::INVALID_TOKEN`] with an invalid one.
     pub(super) fn check(&self, secret: Option<&Secret>, headers: &HeaderMap) -> Result<u64, Known> {
         let shown = headers.get("token").or_else(|| headers.get("authorization"));
         let shown = shown.ok_or(Known::USER_EMPTY)?.to_str().map_err(|_| Known::INVALID_TOKEN)?;
@@ -151,17 +150,17 @@ impl UserList {
         if !is_same(self.sign(secret, said).as_bytes(), signature.as_bytes()) {
             return Err(Known::INVALID_TOKEN);
         }
-        // It is ours, and so is its content.
+        // The signature is right, so the content is this server's.
         let until = said.split('.').next().and_then(|until| until.parse().ok());
         until.filter(|&until| now() < until).ok_or(Known::INVALID_TOKEN)
     }
 
-    /// Returns true if a token of those users is valid with these.
+    /// Returns true if a valid token of those users is valid with these, too.
     pub(super) fn has_tokens_of(&self, those: &Self) -> bool {
         is_same(self.key.as_ref(), those.key.as_ref())
     }
 
-    /// Returns a token for a user. For an unknown name, as much is compared as for a known one.
+    /// Returns a token for a user. For an unknown name it makes as many comparisons as for a known one.
     pub(super) fn log_in(&self, secret: &Secret, name: &str, password: &str) -> Result<String, Known> {
         let user = self.passwords.get(name);
         let known = user.map_or(NO_PASSWORD, String::as_str);
@@ -171,7 +170,7 @@ impl UserList {
         Ok(self.token(secret, now() + TOKEN_LIFE.as_secs()))
     }
 
-    /// A token that is accepted until then. No two are the same.
+    /// Creates a token that is valid until `until`. Each is different.
     fn token(&self, secret: &Secret, until: u64) -> String {
         let said = format!("{until}.{:016x}", random());
         let signature = self.sign(secret, &said);
@@ -185,12 +184,12 @@ impl UserList {
     }
 }
 
-/// Seconds on the calendar's clock, which all nodes have: not that of the process, which is its own.
+/// Seconds of the wall clock, which all nodes share, unlike the clock of a process.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Returns whether both are the same; the time that it takes does not show where they differ.
+/// Compares in constant time.
 fn is_same(known: &[u8], shown: &[u8]) -> bool {
     let mut differ = u8::from(known.len() != shown.len());
     for (index, byte) in known.iter().enumerate() {
@@ -204,7 +203,7 @@ pub(super) fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
 
-/// Without passwords and tokens.
+/// Omits passwords and keys.
 impl fmt::Debug for UserList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.passwords.keys()).finish()
@@ -219,7 +218,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The users of a file that is gone when they were read.
+    /// The users of a file that was deleted after it was read.
     pub(crate) fn users(text: &str) -> Users {
         let directory = std::env::temp_dir();
         let path = directory.join(format!("primacy-users-{}-{:x}", std::process::id(), random()));
@@ -246,7 +245,7 @@ pub(super) mod tests {
         check_in(&SECRET, users, token)
     }
 
-    /// The file alone, which may be guessed, makes no token, and does not show whether one is right.
+    /// The file alone, which may be guessed, makes no token, and does not show whether a token is right.
     #[test]
     fn a_token_is_of_one_cluster() {
         let users = list("a:1\n");

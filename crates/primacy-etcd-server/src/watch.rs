@@ -22,29 +22,29 @@ use super::pass::Messages;
 use super::services::Services;
 use super::watching::{Told, Watching};
 
-/// The number of no watcher.
+/// The number that stands for no watcher in the API.
 const NO_WATCHER: i64 = -1;
 
-/// The answers to requests that wait in a stream until nothing more is taken from it.
+/// The most answers to requests that wait in a stream before further requests are read.
 const CONTROLS_MAX: usize = 16;
 
-/// The interval at which a watcher that requested it, and has got no event, gets its progress.
+/// The interval at which a watcher that requested progress, and has received no event, gets it.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Time that a client has to end a stream in which it was refused.
+/// The time for a client to end a stream in which it was refused.
 const REFUSED_STAYS: Duration = Duration::from_secs(3);
 
-/// The options of a watcher's answers.
+/// The options of one watcher.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
     progress: bool,
-    /// True if it got an event since the last round of progress.
+    /// True if it received an event since the last round of progress.
     was_told: bool,
     fragment: bool,
 }
 
-/// Changes of one version whose fragments are made one by one, as the client takes them: a copy of all would
-/// be made for each stream.
+/// Changes of one version, which are sent in fragments. Each fragment is made when the client takes it: otherwise each
+/// stream would hold a copy of all.
 struct Telling {
     watcher: i64,
     version: Version,
@@ -53,7 +53,7 @@ struct Telling {
     changes: std::vec::IntoIter<Change>,
 }
 
-/// Answers a stream; `refusal` is the reason why all in it is refused, if it is.
+/// Answers a stream. With a `refusal`, everything in it is refused.
 pub(super) fn watch(
     services: Arc<Services>,
     wishes: Messages<api::WatchRequest>,
@@ -63,7 +63,7 @@ pub(super) fn watch(
     Answers::new(services, Some(wishes), wants_leader, refusal)
 }
 
-/// The answers of a stream. They are made when the client takes them, and so do not pile up.
+/// The answers of a stream. Each is made when the client takes it, so they do not accumulate.
 pub(super) struct Answers {
     services: Arc<Services>,
     /// The requests; `None` when no more will come.
@@ -71,13 +71,13 @@ pub(super) struct Answers {
     watching: Watching,
     refusal: Option<Known>,
     has_answered: bool,
-    /// The time that a refused stream still has.
+    /// The remaining time of a refused stream.
     stays: Option<Pin<Box<Sleep>>>,
     /// The changes that are being sent in fragments.
     telling: Option<Telling>,
-    /// The answers that come before any event.
+    /// The answers to be sent before any event.
     controls: VecDeque<api::WatchResponse>,
-    /// By the numbers of the watchers.
+    /// The options of watchers, by number.
     manners: HashMap<i64, Manner>,
     progress_asked: bool,
     progress_rounds: Option<Pin<Box<Interval>>>,
@@ -90,7 +90,7 @@ impl Stream for Answers {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            // Nothing may come between fragments.
+            // Nothing may be sent between fragments.
             if let Some(fragment) = this.next_fragment() {
                 return Poll::Ready(Some(Ok(fragment)));
             }
@@ -101,9 +101,8 @@ impl Stream for Answers {
                 this.has_answered = true;
                 return Poll::Ready(Some(Ok(control)));
             }
-            // A client without a token gets nothing more here, and is not to keep the stream. It ends the
-            // stream itself, and etcd's own client takes an end before that for a lost connection, and asks
-            // again.
+            // A client without a token gets nothing more here, and must not keep the stream. etcd's own client ends it
+            // itself; it would take an earlier end by the server for a lost connection, and try again.
             if this.refusal.is_some() && this.has_answered {
                 let stays = this.stays.get_or_insert_with(|| Box::pin(sleep(REFUSED_STAYS)));
                 return stays.as_mut().poll(context).map(|()| None);
@@ -115,7 +114,7 @@ impl Stream for Answers {
                 Poll::Ready(Told::Compacted { watcher, compacted }) => {
                     this.forget(watcher);
                     let compact_revision = convert::signed(compacted.0);
-                    // It does not report the version of the map, as with etcd.
+                    // Without the version of the map, as in etcd.
                     let answer = this.answer(watcher, Version(0));
                     this.controls.push_back(api::WatchResponse {
                         canceled: true,
@@ -170,14 +169,14 @@ impl Answers {
         self.services.backend().now()
     }
 
-    /// Takes requests, until there are none or too many answers wait.
+    /// Reads requests, until there are none or too many answers wait.
     fn take_wishes(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         while self.controls.len() < CONTROLS_MAX {
             let Some(wishes) = &mut self.wishes else { break };
             match Pin::new(wishes).poll_next(context) {
                 Poll::Ready(Some(Ok(wish))) => self.take_wish(wish),
                 Poll::Ready(Some(Err(status))) => return Err(status),
-                // No more requests come; earlier ones are answered still.
+                // No more requests will come; earlier ones are still answered.
                 Poll::Ready(None) => self.wishes = None,
                 Poll::Pending => break,
             }
@@ -224,7 +223,7 @@ impl Answers {
         if self.watching.count() >= WATCHERS_MAX {
             return Err(Known::TOO_MANY_REQUESTS.in_full());
         }
-        // Without a key, from the first one on.
+        // Without a key, from the first key on.
         let key = if create.key.is_empty() { &[0][..] } else { &create.key };
         let keys = Keys::new(key.into(), &create.range_end);
         if matches!(&keys, Keys::Between(first, end) if first >= end) {
@@ -242,7 +241,7 @@ impl Answers {
         let from = match u64::try_from(create.start_revision) {
             Ok(0) => version.next(),
             Ok(revision) => Version(revision),
-            // Long forgotten.
+            // Compacted long ago.
             Err(_) => Version(0),
         };
         let begun = self.watching.begin(create.watch_id, wish, from).map_err(Known::in_full)?;
@@ -256,7 +255,7 @@ impl Answers {
         }
     }
 
-    /// Tells that a watcher has ended.
+    /// Reports that a watcher has ended.
     fn cancel(&mut self, number: i64, cancel_reason: String) {
         self.forget(number);
         let answer = self.answer(number, self.now());
@@ -282,7 +281,7 @@ impl Answers {
             self.cancel(watcher, Known::ANSWER_TOO_LARGE.in_full());
             return Ok(());
         }
-        // It is charged where it is encoded; an answer that would not fit there is not made.
+        // The events are charged when they are encoded; this tests first whether the answer would fit.
         self.services.client.charge_answer(bytes)?;
         let events = changes.iter().map(convert::event).collect();
         let answer = api::WatchResponse { events, ..self.answer(watcher, version) };
@@ -290,8 +289,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Returns the next fragment of the changes that are being sent, which is no longer than a message may
-    /// be, unless one event is.
+    /// Returns the next fragment of the changes, at most as long as a message may be, unless a single event is longer.
     fn next_fragment(&mut self) -> Option<api::WatchResponse> {
         let mut telling = self.telling.take()?;
         let mut fragment = self.answer(telling.watcher, telling.version);
@@ -300,7 +298,7 @@ impl Answers {
         while let Some(event) =
             telling.next.take().or_else(|| telling.changes.next().as_ref().map(convert::event))
         {
-            // With the tag and the length in front.
+            // With its tag and length prefix.
             let more = event.encoded_len() + 1 + prost::length_delimiter_len(event.encoded_len());
             if size + more >= MESSAGE_BYTES_MAX && !fragment.events.is_empty() {
                 telling.next = Some(event);
@@ -314,7 +312,7 @@ impl Answers {
         Some(fragment)
     }
 
-    /// Sends the progress of all watchers to those that wait for it, now that there is nothing else to send.
+    /// Sends the progress of all watchers that wait for it, when there is nothing else to send.
     fn tell_progress(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(rounds) = &mut self.progress_rounds {
             while rounds.as_mut().poll_tick(context).is_ready() {
@@ -328,7 +326,7 @@ impl Answers {
         if !self.progress_asked && self.progress_due.is_empty() {
             return Poll::Pending;
         }
-        // If not all is sent, it is about to be, and then this is called again.
+        // If some changes were not sent yet, this is called again after that.
         let Some(version) = self.watching.all_told() else { return Poll::Pending };
         if std::mem::take(&mut self.progress_asked) {
             self.controls.push_back(self.answer(NO_WATCHER, version));
@@ -350,8 +348,7 @@ mod tests {
     use super::super::in_memory::InMemory;
     use super::*;
 
-    /// Makes a stream with two watchers that request progress, of the keys `a` and `b`, and one that does
-    /// not, of `a`.
+    /// Makes a stream with two watchers that request progress, of the keys `a` and `b`, and one that does not, of `a`.
     async fn three() -> (Arc<InMemory>, Answers) {
         let map = Arc::new(InMemory::new(State::new(), 0));
         let backend: Arc<InMemory> = Arc::clone(&map);
@@ -389,27 +386,27 @@ mod tests {
     async fn progress_is_told_to_who_wants_it_and_was_told_nothing_else() {
         let (map, mut answers) = three().await;
         let began = Instant::now();
-        // Nothing happens: both that request progress get it, after a whole round and not before.
+        // Without changes, both that request progress get it, after a whole interval and not before.
         let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
         quiet.sort_unstable();
         assert_eq!(quiet, [(0, 0, 1), (1, 0, 1)]);
         assert_eq!(began.elapsed(), PROGRESS_INTERVAL);
-        // Something happens to `a`: its watchers know how far they are, and get no progress in this round.
+        // After a change of `a`, its watchers know how far they are, and get no progress in this round.
         let version = write(&map, b"a");
         let mut news = vec![told(&mut answers).await, told(&mut answers).await];
         news.sort_unstable();
         assert_eq!(news, [(0, 1, version), (2, 1, version)]);
         assert_eq!(told(&mut answers).await, (1, 0, version));
         assert_eq!(began.elapsed(), 2 * PROGRESS_INTERVAL);
-        // In the next round, it got nothing.
+        // In the next round it has received nothing.
         let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
         quiet.sort_unstable();
         assert_eq!(quiet, [(0, 0, version), (1, 0, version)]);
         assert_eq!(began.elapsed(), 3 * PROGRESS_INTERVAL);
     }
 
-    /// A client that knows of a write asks until the stream is as far; it may have been written for no
-    /// watcher, and just now.
+    /// A client that knows of a write asks for progress until the stream has reached it; the write may concern no
+    /// watcher, and may be very recent.
     #[tokio::test(start_paused = true)]
     async fn progress_that_is_asked_for_is_of_all_that_was_written_before() {
         let (map, mut answers) = three().await;

@@ -1,4 +1,4 @@
-//! The watchers of one stream: what each of them has got, and the catching up of one that has fallen behind.
+//! The watchers of one stream, and the catching up of those that have fallen behind.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
@@ -16,33 +16,33 @@ use super::client::Client;
 use super::errors::Known;
 use super::hub::{Hub, Line, Wish};
 
-/// The most changes that a watcher gets at a time while it catches up.
+/// The most changes that a watcher receives at a time while it catches up.
 const CATCH_UP_MAX: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// The most bytes of entries that it gets, unless one version has more.
+/// The most bytes of entries that it receives at a time, unless one version has more.
 const CATCH_UP_BYTES_MAX: usize = 1 << 20;
 
-/// The turns that watchers behind get before other streams do.
+/// The turns of watchers that are behind, before other streams get theirs.
 const TURNS_MAX: usize = 32;
 
-/// The bytes that a watcher counts for besides its key, which is kept twice.
+/// The bytes charged for a watcher in addition to its key, which is stored twice.
 const WATCHER_BYTES: usize = 512;
 
 /// An event to send.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// Changes, in order; all of them were up to `version`.
+    /// Changes, in order; they are all changes for the watcher up to `version`.
     Changes { watcher: i64, version: Version, changes: Vec<Change> },
-    /// The changes that the watcher should get are not known any more; it is gone.
+    /// Changes for the watcher were compacted; the watcher has ended.
     Compacted { watcher: i64, compacted: Version },
-    /// There has been no leader for long.
+    /// There was no leader for too long.
     Leaderless,
 }
 
 #[derive(Debug)]
 struct Watcher {
     wish: Wish,
-    /// The next version that it has not got; `None` if the hub sends it.
+    /// The next version that it has not received; `None` if the hub sends it changes.
     behind: Option<Version>,
     _charge: Option<Charge>,
 }
@@ -51,25 +51,24 @@ struct Watcher {
 #[derive(Debug)]
 pub(super) struct Watching {
     hub: Arc<Hub>,
-    /// The client that they are charged to; `None` where there is one watcher, of a request that is charged
-    /// itself.
+    /// The client to which watchers are charged; `None` for the single watcher of a request that is charged itself.
     client: Option<Arc<Client>>,
     line: Arc<Line>,
     watchers: BTreeMap<i64, Watcher>,
     /// The watchers that are behind, in the order in which they get their turn.
     turns: VecDeque<i64>,
-    /// The number for the next watcher that brings none.
+    /// The number for the next watcher without one.
     next: i64,
     anxious: Option<u64>,
 }
 
 impl Watching {
-    /// Those of a stream that its client fills.
+    /// The watchers of a client's stream.
     pub(super) fn new(hub: Arc<Hub>, client: &Arc<Client>) -> Self {
         Self::on_line(hub, Line::charged_to(client), Some(Arc::clone(client)))
     }
 
-    /// Those of a request that needs one.
+    /// The watcher of a request.
     pub(super) fn of_request(hub: Arc<Hub>) -> Self {
         Self::on_line(hub, Line::default(), None)
     }
@@ -79,15 +78,15 @@ impl Watching {
         Self { hub, client, line, watchers, turns, next: 0, anxious: None }
     }
 
-    /// Requests an error when there is no leader.
+    /// Requests a notice when there is no leader for too long.
     pub(super) fn warn(&mut self) {
         if self.anxious.is_none() {
             self.anxious = Some(self.hub.warn(&self.line));
         }
     }
 
-    /// Watches from a version on, under `number`, which must be free, or, if it is 0, under a free one;
-    /// `None` if it is not.
+    /// Begins a watcher from a version on, under `number`, or under a free number if it is 0; `None` if `number` is not
+    /// free.
     ///
     /// # Errors
     /// [`Known::TOO_MANY_REQUESTS`] if its client holds too much already.
@@ -106,8 +105,8 @@ impl Watching {
         }
         let bytes = WATCHER_BYTES + 2 * bytes_of(&wish.keys);
         let charge = self.client.as_ref().map(|client| client.charge_request(bytes)).transpose()?;
-        // A watcher that has missed nothing gets all from here on, also if it gets its turn only when the
-        // first of that is compacted.
+        // A watcher that has missed nothing is added to the hub at once. Otherwise the first changes could be compacted
+        // before its turn.
         let known = Version(from.0.saturating_sub(1));
         let is_behind = !self.hub.admit(&self.line, number, &wish, from, known);
         if is_behind {
@@ -125,7 +124,7 @@ impl Watching {
             None => self.hub.dismiss(&self.line, iter::once((number, &watcher.wish))),
             Some(_) => self.turns.retain(|&turn| turn != number),
         }
-        // Also for a watcher that is behind, something from before may wait.
+        // Earlier changes may still wait, even for a watcher that is behind.
         self.line.waiting().drop_those_of(number);
         true
     }
@@ -172,7 +171,7 @@ impl Watching {
         }
     }
 
-    /// Gives a watcher that is behind its turn, and returns something to send to it, if there is.
+    /// Lets a watcher that is behind catch up; returns changes to send to it, if there are any.
     fn catch_up(&mut self, number: i64) -> Option<Told> {
         let watcher = self.watchers.get_mut(&number)?;
         let (from, wish) = (watcher.behind?, &watcher.wish);
@@ -187,7 +186,7 @@ impl Watching {
         let changes: Vec<Change> = list.into_iter().filter(|change| wish.kinds.contain(change)).collect();
         let from = from.max(through.next());
         let is_complete = through >= found.version;
-        // If it is not behind any more, the hub sends to it.
+        // If it is no longer behind, the hub sends it further changes.
         if is_complete && self.hub.admit(&self.line, number, wish, from, through) {
             watcher.behind = None;
         } else {
@@ -198,10 +197,10 @@ impl Watching {
         (!changes.is_empty()).then_some(Told::Changes { watcher: number, version, changes })
     }
 
-    /// Returns the version up to which all watchers have got all, if they have: the present one of the map,
-    /// for the client may know that it was written.
+    /// Returns the version up to which all watchers have received everything, if they have received all changes up to
+    /// now. It is at least the present version of the map, because the client may know of the latest write.
     pub(super) fn all_told(&self) -> Option<Version> {
-        // In this order: what is handed on after it does not matter.
+        // In this order: changes that the hub distributes afterwards do not matter.
         let told = self.hub.hand_all_on();
         (self.turns.is_empty() && self.line.waiting().is_empty()).then_some(told)
     }
@@ -215,8 +214,8 @@ fn bytes_of(keys: &Keys) -> usize {
     }
 }
 
-/// Returns as many whole versions as are not too many bytes, but one at least; and the version up to which
-/// those are all.
+/// Splits off as many whole versions as fit into the limit of bytes, at least one; and the version up to which these
+/// are complete.
 fn cut(mut list: Vec<Change>, through: Version) -> (Vec<Change>, Version) {
     let mut bytes = 0_usize;
     let mut cut_at = None;
@@ -240,7 +239,7 @@ fn cut(mut list: Vec<Change>, through: Version) -> (Vec<Change>, Version) {
     }
 }
 
-/// The first version that can still be read.
+/// The first version that was not compacted.
 fn compacted(refusal: Refusal) -> Version {
     match refusal {
         Refusal::Compacted { compacted } => compacted,
@@ -264,8 +263,7 @@ fn compacted(refusal: Refusal) -> Version {
     }
 }
 
-/// The answers of a stream that is not one of watches, until there has been no leader for long, where its
-/// client requires one.
+/// The answers of a stream other than a watch, until there was no leader for too long, if its client requires one.
 pub(super) struct WhileLed<A> {
     answers: Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>,
     leaderless: Option<Watching>,
@@ -339,8 +337,7 @@ mod tests {
         Watching::of_request(Arc::new(Hub::new(backend)))
     }
 
-    /// Returns the next event, if it is ready at once: its watcher, and the number of its changes; `None` where there
-    /// is something else.
+    /// Returns the next changes if they are ready at once: their watcher and their number; `None` for any other event.
     fn told(watching: &mut Watching) -> Option<(i64, usize)> {
         match watching.poll_told(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(Told::Changes { watcher, changes, .. }) => Some((watcher, changes.len())),
@@ -352,8 +349,8 @@ mod tests {
         while watching.hub.hand_on() < map.now() {}
     }
 
-    /// As many versions and changes at a time as the table of limits in `docs/guide/etcd-api.md` lists: others
-    /// get their turn.
+    /// As many versions and changes at a time as the table of limits in `docs/guide/etcd-api.md` states, so that other
+    /// watchers get their turn.
     #[test]
     fn a_long_history_is_looked_through_in_parts() {
         let map = Arc::new(InMemory::new(State::new(), 0));
@@ -393,7 +390,7 @@ mod tests {
         assert_eq!((told(&mut watching), told(&mut watching)), (Some((7, 1)), None));
     }
 
-    /// A node may apply both at once, and the hub learns of it afterwards.
+    /// A node may apply both at once, before the hub learns of either.
     #[test]
     fn who_keeps_up_is_not_told_that_what_it_has_not_heard_of_was_compacted() {
         let map = Arc::new(InMemory::new(State::new(), 0));
@@ -411,7 +408,7 @@ mod tests {
         map.write(Command::Compact(write(&map, "b")));
         hand_on(&watching, &map);
         assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((3, 1))]);
-        // A watcher that begins only now learns that it is gone.
+        // A watcher that begins only now learns that it was compacted.
         watching.begin(2, wish("a"), Version(version.0 - 1)).unwrap();
         let next = watching.poll_told(&mut Context::from_waker(std::task::Waker::noop()));
         assert!(matches!(next, Poll::Ready(Told::Compacted { watcher: 2, .. })), "{next:?}");

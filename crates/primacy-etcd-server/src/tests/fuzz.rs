@@ -21,7 +21,7 @@ use super::super::in_memory::InMemory;
 use super::super::services::Services;
 use super::super::{auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, operation_count, watch};
 
-/// The number of answers of a stream that are looked at; more than these requests get.
+/// The most answers of a stream that are checked; these requests get fewer.
 const ANSWERS_MAX: usize = 10_000;
 
 #[test]
@@ -36,8 +36,7 @@ fn etcd_api_request() {
     });
 }
 
-/// Makes a map with a past: a few entries, one of them with a session, one that is gone, and a part that is
-/// forgotten.
+/// Makes a map with a history: a few entries, one of them with a session, a deleted one, and a compacted part.
 fn some_entries() -> (State, u64) {
     let map = InMemory::new(State::new(), 0);
     let session = SessionId::new(7);
@@ -122,7 +121,7 @@ impl Asked<'_> {
         let Some(asked) = read(message) else { return };
         let told = self.runtime.block_on(async {
             let told = now(ask(Arc::clone(&self.services), asked)).await;
-            // A waiting client hangs up here, and what it leaves behind goes.
+            // A waiting client disconnects here, and its entry is removed.
             tokio::task::yield_now().await;
             told
         });
@@ -131,7 +130,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The decoding of a transaction is bounded before it begins.
+    /// The decoding of a transaction is limited before it begins.
     fn transaction(&self, message: &[u8]) {
         if operation_count::check(message).is_err() {
             return;
@@ -142,7 +141,7 @@ impl Asked<'_> {
         self.unary(message, kv::txn);
     }
 
-    /// Several wishes of one stream, each with its length in front; and something happens between them.
+    /// Several watches in one stream, each with a length prefix, and changes between them.
     fn watches(&self, mut message: &[u8]) {
         let _entered = self.runtime.enter();
         let mut answers = watch::Answers::new(Arc::clone(&self.services), None, true, None);
@@ -156,14 +155,14 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns all answers of a stream for now.
+    /// Returns all answers of a stream that are ready.
     fn stream<A: Message + Default + PartialEq + Debug>(
         &self,
         answers: impl Stream<Item = Result<A, Status>> + Unpin,
     ) {
         let mut answers = answers;
         self.runtime.block_on(async {
-            // What answers may be a task of its own.
+            // The answers may come from a task of their own.
             tokio::task::yield_now().await;
             for count in 0.. {
                 assert!(count < ANSWERS_MAX, "it does not come to its end");
@@ -184,7 +183,7 @@ fn operations(transaction: &api::TxnRequest) -> usize {
     transaction.compare.len() + lists.map(within).sum::<usize>()
 }
 
-/// Returns what is ready at once; `None` if it waits.
+/// Returns the output if it is ready at once; `None` if the future waits.
 async fn now<T>(what: impl Future<Output = T>) -> Option<T> {
     let mut what = pin!(what);
     std::future::poll_fn(|context| {
@@ -196,14 +195,14 @@ async fn now<T>(what: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// The request, if it is one; it is written as it was read.
+/// Decodes a request; if it is valid, encoding returns the same.
 fn read<Q: Message + Default + PartialEq + Debug>(message: &[u8]) -> Option<Q> {
     let asked = Q::decode(message).ok()?;
     assert_eq!(Q::decode(&*asked.encode_to_vec()).as_ref(), Ok(&asked));
     Some(asked)
 }
 
-/// An answer is not long, and can be written and read; a refusal has a reason.
+/// Checks that an answer is not too long, and can be encoded and decoded; and that a refusal has a reason.
 fn is_fine<A: Message + Default + PartialEq + Debug>(told: Result<A, Status>) {
     match told {
         Ok(answer) => {
