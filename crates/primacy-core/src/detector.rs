@@ -16,7 +16,7 @@ pub enum Detection {
         /// The number.
         count: u32,
     },
-    /// By a fixed timeout, whatever the heartbeats' interval: Hazelcast's default.
+    /// By a fixed timeout, independent of the heartbeat interval: Hazelcast's default.
     Deadline {
         /// The timeout.
         timeout: Duration,
@@ -95,7 +95,7 @@ impl Detector {
     }
 }
 
-/// A detector that suspects a node after a number of consecutive heartbeats did not come.
+/// A detector that suspects a node after a number of consecutive missed heartbeats.
 ///
 /// Intuition: the node is expected every `interval`; it is suspected after `miss_count` intervals of silence. The
 /// BlazingMQ article uses three of them (its code ten).

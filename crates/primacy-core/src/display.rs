@@ -1,4 +1,4 @@
-//! Events as text for people: the same line from the simulator and from a running node.
+//! Events as text for people, alike in the simulator and in a running node.
 
 use alloc::borrow::ToOwned as _;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! The durable state of a voter, and the return of a voter that has lost it.
+//! The durable state of a voter, and the recovery of a voter that has lost it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub enum Durability {
     Memory,
 }
 
-/// The completeness of a durable state: whether it has all that its node ever wrote.
+/// The completeness of a durable state: whether it includes everything that its node ever wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiskState {
     /// As far as the node knows, it is complete.

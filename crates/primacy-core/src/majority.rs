@@ -1,14 +1,14 @@
 //! The arithmetic of majorities.
 //!
-//! Any two majorities of the same voters share a voter. Every promise that Primacy makes by quorum rests on
-//! that one sentence, so the arithmetic has a file of its own and is checked against a slower twin.
+//! Any two majorities of the same voters share a voter. Every guarantee of the quorum election depends on that
+//! sentence, so the arithmetic has a file of its own, and is tested against a slow reference.
 
 /// The state of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// A majority said yes.
     Won,
-    /// So many said no that a majority cannot say yes any more.
+    /// So many said no that no majority can say yes.
     Lost,
     /// The answers that are still missing decide it.
     Pending,
@@ -45,7 +45,7 @@ pub fn reached<T: Ord + Copy>(voters: usize, values: &mut [T]) -> Option<T> {
 mod tests {
     use super::*;
 
-    /// The slow twin: tries every way in which the silent voters may still answer.
+    /// The slow reference: tries every combination of answers of the silent voters.
     fn outcome_by_trying(voters: usize, yes: usize, no: usize) -> Outcome {
         let silent = voters - yes - no;
         let wins = |more: usize| 2 * (yes + more) > voters;

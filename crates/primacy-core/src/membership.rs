@@ -166,7 +166,7 @@ pub enum Policy {
     KeepOldest,
     /// The part that first writes its claim to the store goes on. The larger part asks at once, the smaller one later.
     Lease,
-    /// Every part goes on. There are two leaders until they meet again.
+    /// Every part goes on. There is a leader in each until the parts merge.
     Available,
 }
 
@@ -336,7 +336,7 @@ impl View {
         Ok(next)
     }
 
-    /// The next view, without these; `None` if no member would be left.
+    /// The next view, without the members `gone`; `None` if no member would be left.
     #[must_use]
     pub fn without(&self, gone: &BTreeSet<NodeId>) -> Option<Self> {
         let mut next = self.next();

@@ -1,4 +1,4 @@
-//! The neighbours of a node on a ring from which some are missing, for the elections on rings.
+//! The neighbours of a node on a ring with missing nodes, for the elections on rings.
 //!
 //! In each direction a node sends to the nearest node that it does not mark as gone. It marks a node as gone when its
 //! connection closes, its death is reported, or it does not confirm a message in time, and as present as soon as it

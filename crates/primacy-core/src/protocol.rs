@@ -11,7 +11,7 @@
 //!             finish the effect before starting the next
 //! ```
 //!
-//! The daemon, the simulator, the script runner and the model checker are all this loop.
+//! The daemon, the simulator, the script runner and the model checker all run this loop.
 
 use core::fmt;
 
@@ -85,7 +85,7 @@ impl<M> Input<M> {
 pub enum Command {
     /// Campaign until further notice. A machine starts without campaigning.
     Campaign,
-    /// Campaign no more; a leader resigns.
+    /// Stop campaigning; a leader resigns.
     Withdraw,
     /// Give up the lead in order: stop accepting, drain, release. Nothing happens if this node does not lead.
     Resign,
@@ -101,7 +101,7 @@ pub enum Command {
     Healthy(bool),
 }
 
-/// Knowledge of another node that did not come by a message from it.
+/// Knowledge about another node from another source than its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
     /// A connection from this node has been made, and its handshake was accepted.
@@ -197,7 +197,7 @@ pub enum Event {
     /// The application is to stop accepting work, drain, and then send [`Command::Drained`]. Until then the lead is
     /// kept and renewed, however long that takes, so that no other node starts work before this node's work has ended.
     Resigning(Reason),
-    /// This node leads no more.
+    /// This node no longer leads.
     Deposed(Reason),
     /// The leader that this node knows of has changed; `None` if it knows of none.
     LeaderChanged(Option<Leader>),
@@ -246,7 +246,7 @@ pub enum Reason {
     DiskLost,
     /// A violation was seen, which must never be.
     Violation,
-    /// The node cannot go on: its state could not be written, or it is closing without having drained.
+    /// The node stops: its state could not be written, or it closes without having drained.
     Halted,
 }
 

@@ -320,7 +320,7 @@ pub enum Command {
         /// clock, proposes [`Self::Expire`].
         time_to_live: Duration,
     },
-    /// Ends a session that was begun with [`Self::Begin`], and deletes its entries, all in one version.
+    /// Ends a session that was begun with [`Self::Begin`], and deletes its entries, in one version.
     End {
         /// Its number.
         session: SessionId,

@@ -8,7 +8,7 @@ use core::num::NonZeroU64;
 use super::encoding::{Reader, number_length, put_number, signed, unsigned};
 use super::session_id::SessionId;
 
-/// The number of a change to the map: each command that changes any entry makes the next one.
+/// The number of a change to the map (etcd's revision): each command that changes any entry makes the next one.
 ///
 /// The empty map is at [`Version::FIRST`]. All changes of one command have the same version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

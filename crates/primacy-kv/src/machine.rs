@@ -698,7 +698,7 @@ impl<S: Keeps> Metadata<S> {
             Event::Resigning(_) => match self.lead {
                 // The node leads and serves until the application's work has drained.
                 Lead::Held { .. } => self.tell(event),
-                // No work was told to begin, so there is nothing to drain.
+                // The application was not elected, so there is nothing to drain.
                 Lead::Elected { .. } => self.nobody_works = true,
                 Lead::None => {}
             },

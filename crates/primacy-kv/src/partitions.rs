@@ -105,7 +105,7 @@ pub enum Command {
         /// The time after which it expires unless it is kept alive.
         time_to_live: Duration,
     },
-    /// The node of this session has stopped being a primary of any partition, and is not up any more.
+    /// The node of this session has stopped as the primary of all partitions, and is no longer up.
     Leave {
         /// The session, which this command ends.
         session: SessionId,

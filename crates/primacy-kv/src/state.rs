@@ -211,7 +211,7 @@ impl State {
     /// keys.
     ///
     /// # Errors
-    /// [`Refusal::Compacted`], if not all of them are known any more.
+    /// [`Refusal::Compacted`], if some of them are no longer known.
     pub fn changes<'a>(
         &'a self,
         keys: &'a Keys,
@@ -225,7 +225,7 @@ impl State {
     /// length of the history.
     ///
     /// # Errors
-    /// [`Refusal::Compacted`], if not all of them are known any more.
+    /// [`Refusal::Compacted`], if some of them are no longer known.
     pub fn changes_in<'a>(
         &'a self,
         keys: &'a Keys,
@@ -239,7 +239,7 @@ impl State {
     /// includes compacted changes that this process still has, a few thousand at most, which differ from node to node.
     ///
     /// # Errors
-    /// [`Refusal::Compacted`], if not all of them are known any more.
+    /// [`Refusal::Compacted`], if some of them are no longer known.
     pub fn news(
         &self,
         from: Version,

@@ -84,7 +84,7 @@ pub enum Body {
         /// The number of the election that it has won; at most [`Message::round`].
         term: Term,
     },
-    /// The answer to a leader that has not heard of the latest election: "There was this one meanwhile."
+    /// The answer to a leader that has not heard of the latest election: "This is its number."
     Late,
     /// To all: "I led and do not any more."
     Resigned {

@@ -469,7 +469,7 @@ impl Lease {
             && hold.believes_from.is_some_and(|from| now >= from)
         {
             hold.believes_from = None;
-            // The next renewal, which is due at once, marks the record as not young any more.
+            // The next renewal, due at once, clears the record's `young` mark.
             hold.renew_at = now;
             self.act_at = now;
             self.elected();

@@ -13,8 +13,8 @@
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //! | [`session`] | the first in the queue of a store that keeps sessions | a token, and one leader at a time |
 //!
-//! Beside them, [`record_update`] writes into the record of a lease for a node that does not campaign.
-//! The shared part of the two rings is [`on_a_ring`].
+//! In addition, [`record_update`] changes the record of a lease for a process that does not campaign. The shared part
+//! of the two rings is [`on_a_ring`].
 
 use core::fmt;
 use core::str::FromStr;

@@ -132,7 +132,7 @@ pub enum Body<P> {
         /// The number of nodes that have passed it on; below the number of nodes.
         hops: u32,
     },
-    /// Onward: "This node leads no more."
+    /// Onward: "This node no longer leads."
     Resigned {
         /// The former leader, and its term; at most [`Message::round`].
         leader: Leader,
@@ -143,7 +143,7 @@ pub enum Body<P> {
     Knock,
     /// To the node that sent a message: "I have your message with this number."
     Received,
-    /// To a candidate or a leader that has not heard of the latest round: "There was this one meanwhile."
+    /// To a candidate or a leader that has not heard of the latest round: "This is its number."
     Late,
 }
 
@@ -160,7 +160,7 @@ pub struct OnARing<P: Probing> {
     /// The last round that this node has won; 0 for none.
     won: Term,
     hops: Hops<Body<P::Probe>>,
-    /// The time from which skipped nodes may be asked again whether they are back.
+    /// The time of the next knock to skipped nodes.
     knocks_at: Instant,
     /// True if the application wants this node to lead.
     campaigning: bool,

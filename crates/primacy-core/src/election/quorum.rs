@@ -1,4 +1,4 @@
-//! Quorum: a majority of voters elects, and goes on supporting, one leader.
+//! Quorum: a majority of voters elects one leader, and renews its support for it.
 //!
 //! It is the election of BlazingMQ (Raft's election without a log, with pre-votes and sticky leaders), with votes on
 //! disk and a lease that consists of the followers' promises.
@@ -315,7 +315,7 @@ impl Quorum {
             Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
                 self.resign(now, Reason::Transferred(to));
             }
-            // To itself or to a non-voter: the lead is given up all the same, to the first candidate.
+            // To itself or to a non-voter: the leader resigns without a successor.
             Command::Transfer(_) => self.resign(now, Reason::Resigned),
             Command::Down(_) => {} // Its members are in the configuration.
             Command::Drained => {
@@ -339,7 +339,7 @@ impl Quorum {
                 if !self.config.voters.contains(&peer.identity.node) {
                     return;
                 }
-                // A node that was away learns of its leader at once and not at the next heartbeat.
+                // A reconnected node learns of its leader at once, not at the next heartbeat.
                 if let Role::Leader(Lead { sent, .. }) = &self.role
                     && let Some(&(round, _)) = sent.back()
                 {
@@ -599,7 +599,7 @@ impl Quorum {
         self.campaign_at = from.after(self.stagger().times(self.place(gone) as u64));
     }
 
-    /// Returns the number of nodes that campaign before this one when `gone` is gone.
+    /// Returns the number of nodes that campaign before this one after the departure of `gone`.
     fn place(&self, gone: NodeId) -> usize {
         let rank = |node: NodeId, priority: u32| (Reverse(priority), node);
         let mine = rank(self.config.me.node, self.config.priority);
@@ -641,7 +641,7 @@ impl Quorum {
         }
     }
 
-    /// Returns the reason that forbids this node to support `candidate`, whatever its term.
+    /// Returns the reason that forbids this node to support `candidate` in any term.
     fn bound_to_another(&self, now: Instant, candidate: Identity) -> Option<Refusal> {
         if self.has_forgotten() {
             return Some(Refusal::DiskLost);
@@ -849,7 +849,7 @@ impl Quorum {
         self.promise.map_or(now, |promise| promise.until.max(now))
     }
 
-    /// True if this node has lost its disk, and has not heard from all others since.
+    /// True if this node has lost its disk, and not all others have reported their terms since.
     fn has_forgotten(&self) -> bool {
         self.hard.disk_state == DiskState::Lost
     }

@@ -84,9 +84,9 @@ pub struct Ranked {
     seen: Option<LeaderSequence>,
     /// The leader of term `led`, or the successor that it has named: chosen if it is alive.
     favourite: Option<Favourite>,
-    /// The tally board: the ballot of each server's latest vote for this one.
+    /// The tally: for each server, the ballot of its latest vote for this one.
     tally: BTreeMap<NodeId, Term>,
-    /// The number of claims on the last slate, since there was a leader.
+    /// The number of claims on the last slate; `None` before the first round since there was a leader.
     hears: Option<u32>,
     /// The number of rounds since there was a leader.
     rounds: u32,
@@ -320,7 +320,7 @@ impl Ranked {
             Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
                 self.resign(Reason::Transferred(to));
             }
-            // To itself, or to a non-voter: the lead is given up all the same.
+            // To itself or to a non-voter: the leader resigns without a successor.
             Command::Transfer(_) => self.resign(Reason::Resigned),
             Command::Down(_) => {} // There is no membership.
             Command::Drained => {
@@ -341,7 +341,7 @@ impl Ranked {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
                 let Identity { node, incarnation } = peer.identity;
                 self.connected.insert(node, (incarnation, peer.round_trip));
-                // A server that was away learns of its leader at once and not at the next heartbeat.
+                // A reconnected server learns of its leader at once, not at the next heartbeat.
                 if let Candidate::Leader(Lead { number, .. }) = self.candidate {
                     self.send(peer.identity.node, Body::Lead { number, state: Arc::clone(&self.state) });
                 }

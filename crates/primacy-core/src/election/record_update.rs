@@ -88,7 +88,7 @@ impl RecordUpdate {
         }
     }
 
-    /// The result; `None` while it goes on.
+    /// The result; `None` until the update has ended.
     #[must_use]
     pub const fn ending(&self) -> Option<Ending> {
         self.ending

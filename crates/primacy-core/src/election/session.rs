@@ -60,7 +60,7 @@ pub struct Config {
     pub timeout_min: Duration,
     /// The largest difference between the rates of two clocks.
     pub drift_max: Drift,
-    /// The longest interval between keep-alives: a third of the session's timeout where that is less.
+    /// The interval between keep-alives, or a third of the session's timeout, if that is less.
     pub keep_alive_interval: Duration,
     /// The interval at which a node looks at the queue if the store reports no change. Shorter than `timeout`, because
     /// the leader that a look shows is reported for no longer than that.
@@ -261,8 +261,8 @@ pub struct Session {
     too_short: Option<Duration>,
     /// Another node's entry that the store showed as the first, and the time of that look.
     seen: Option<(Entry, Instant)>,
-    /// The token of its entry, which is the first. It leads as soon as its session has been kept alive: while the
-    /// session lives, its entry stays the first.
+    /// The token of its entry, if the entry is the first, and too little of the session was left to lead. The node
+    /// leads as soon as its session is kept alive: while the session lasts, the entry stays the first.
     first: Option<FencingToken>,
     /// The highest token of other nodes and of this node's ended leaderships. A new token must be higher.
     spent: FencingToken,

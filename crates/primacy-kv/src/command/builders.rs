@@ -151,7 +151,7 @@ mod tests {
             }
         }
 
-        /// True if a transaction was done.
+        /// Applies a transaction; returns true if its comparisons held.
         fn decides(&mut self, transaction: Transaction) -> bool {
             let answer = self.tell(transaction);
             let Answer::Decided { held, .. } = answer else { panic!("{answer:?}") };
@@ -173,7 +173,7 @@ mod tests {
         assert!(!fixture.decides(write("too late").if_unchanged(None)), "there is an entry now");
         let first = fixture.entry("key");
         assert_eq!(first.as_ref().unwrap().value(), b"first");
-        // The same value once more is another write; so is one after a deletion.
+        // Writing the same value again is another write; so is a write after a deletion.
         fixture.tell(write("first"));
         assert!(!fixture.decides(write("too late").if_unchanged(first.as_ref())));
         let again = fixture.entry("key");

@@ -247,8 +247,7 @@ mod tests {
         clients.gathered(Instant::default(), Duration::from_secs(1))
     }
 
-    /// A client that keeps a session alive counts from when it asked. An answer to an earlier question says nothing of
-    /// that time.
+    /// A client counts a session from when it sent the keep-alive, so an answer to an earlier request must not count.
     #[test]
     fn who_asks_for_a_session_is_told_what_was_asked_after() {
         let (mut clients, session, now) = (clients(), SessionId::new(1).unwrap(), Instant::default());
@@ -296,7 +295,7 @@ mod tests {
         assert_eq!(clients.session_told(session, Keep::Look, first), [Ticket(1)]);
     }
 
-    /// Another leader would end sessions by a clock that rules no more, though it has kept them alive.
+    /// A former leader must not propose the end of sessions that the new leader has kept alive.
     #[test]
     fn what_a_leader_wanted_itself_no_other_leader_is_told() {
         let (mut clients, session) = (clients(), SessionId::new(1).unwrap());

@@ -301,7 +301,7 @@ mod tests {
         Entry::new(b"a", &[], stamp)
     }
 
-    /// A key that was changed at each version up to the last.
+    /// The history of a key that was changed at each version up to `last`.
     fn changed_up_to(last: u64) -> (History, Trail) {
         let (mut history, mut trail) = (History::default(), Trail::default());
         for version in 2..=last {

@@ -16,7 +16,7 @@ pub struct Config {
     pub safety: Safety,
     /// The interval at which the leader sends heartbeats.
     pub heartbeat_interval: Duration,
-    /// The number of consecutive heartbeats missed before the leader is not heard any more.
+    /// The number of consecutive heartbeats that a follower misses before it no longer counts the leader as heard.
     pub miss_count: u32,
     /// The duration of the promise with which this node answers a heartbeat. Nodes with different durations are safe
     /// together.
@@ -47,7 +47,7 @@ pub struct Config {
 /// The guarantee of the election.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Safety {
-    /// No two nodes believe at the same time that they lead, under the drift bound; and tokens grow.
+    /// No two nodes lead at the same time, within the drift bound; and tokens grow.
     #[default]
     Lease,
     /// Tokens grow, and there is no lease: for use where every resource checks tokens.

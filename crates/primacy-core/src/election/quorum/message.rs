@@ -74,7 +74,7 @@ pub enum Body {
     },
     /// A resignation: "I led in my term and do not any more" (the article's cession).
     Resigned {
-        /// The node that shall have the lead next, if there is a preference.
+        /// The preferred next leader, if there is one.
         successor: Option<NodeId>,
     },
 }
@@ -95,12 +95,12 @@ pub enum Refusal {
     Term,
     /// The voter hears this leader.
     HearsLeader(NodeId),
-    /// The voter has promised to support another node for this much longer.
+    /// The voter has promised to support another node for the duration `left`.
     Promised {
         /// The rest of the promise.
         left: Duration,
     },
-    /// The voter has just started and does not know what it promised; it stays silent for this much longer.
+    /// The voter has just started and does not know what it promised; it grants nothing for the duration `left`.
     JustStarted {
         /// The rest of the silence.
         left: Duration,

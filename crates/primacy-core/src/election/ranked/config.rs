@@ -17,9 +17,10 @@ pub struct Config {
     pub voters: BTreeSet<NodeId>,
     /// The interval at which the leader sends heartbeats (the note's HBT).
     pub heartbeat_interval: Duration,
-    /// The number of consecutive heartbeats missed before the leader is not heard any more; the note has 3.
+    /// The number of consecutive heartbeats that a server misses before it no longer counts the leader as heard; the
+    /// note has 3.
     pub miss_count: u32,
-    /// The number of heartbeat intervals for which a server that has just started listens for a leader; the note has 5.
+    /// The number of heartbeat intervals for which a server listens for a leader after its start; the note has 5.
     pub initial_count: u32,
     /// The least time for which claims are gathered in a first round (the note's RTT). If two measured round trips take
     /// longer, claims are gathered for that long.
@@ -31,7 +32,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The length of silence after which the leader is not heard any more.
+    /// The silence after which the leader no longer counts as heard.
     pub(super) fn patience(&self) -> Duration {
         self.heartbeat_interval.times(u64::from(self.miss_count))
     }

@@ -62,7 +62,7 @@ pub enum Body {
     Resigned {
         /// The term.
         term: Term,
-        /// The server that shall have the lead next, if there is a preference.
+        /// The preferred next leader, if there is one.
         successor: Option<NodeId>,
     },
 }

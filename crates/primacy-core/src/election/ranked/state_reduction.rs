@@ -72,7 +72,7 @@ impl StateReduction for Ranked {
         self.trigger = ElectionTrigger::Silence; // For people.
         self.proposed = Term(0); // It is told to those who have lost their disk, and a search has none.
         self.rng = Rng::new(DRAWS_NOTHING);
-        // The number of doublings of the gathering time, which ends where it changes nothing any more.
+        // The number of doublings of the gathering time, up to its limit.
         while self.rounds > 0 {
             let now = self.gathering();
             self.rounds -= 1;

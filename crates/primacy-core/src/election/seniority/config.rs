@@ -1,4 +1,4 @@
-//! The configuration of a member of a cluster, and the relations between its numbers.
+//! The configuration of a member of a cluster, and the checks of its numbers.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -90,7 +90,7 @@ impl Decision {
                     (Err(SetError::Unavailable), _) | (Ok(_), None) => Answer::Nothing,
                 }
             }
-            // Late, not available, or no answer at all; it is asked again in a while.
+            // Late, unavailable, or no answer: the question is repeated later.
             Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => {
                 Answer::Nothing
             }

@@ -63,7 +63,7 @@ pub enum Body {
         /// The joining by which it belongs to the cluster.
         joining: u64,
     },
-    /// From a coordinator to missing nodes: "This is the part that I coordinate."
+    /// From a coordinator to missing nodes: "I coordinate the part with this view."
     Probe(Sight),
     /// The answer: "And this is mine."
     ProbeReply(Sight),

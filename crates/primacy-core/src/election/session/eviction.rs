@@ -58,7 +58,7 @@ impl Eviction {
         }
     }
 
-    /// The result; `None` while it goes on.
+    /// The result; `None` until the eviction has ended.
     #[must_use]
     pub const fn ending(&self) -> Option<Ending> {
         self.ending

@@ -18,7 +18,7 @@ mod tag {
     pub(super) const BEFORE: u8 = 2;
 }
 
-/// A change as it is in a snapshot.
+/// A change of the history, as a snapshot encodes it.
 struct FormerEntry<'a> {
     version: Version,
     key: &'a [u8],
