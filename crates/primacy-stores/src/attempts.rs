@@ -1,8 +1,8 @@
 //! Failed attempts inside one request: a client that tries again by itself says why, so that a caller that gives the request
 //! up first still learns the store's own words.
 //!
-//! The caller wraps the request in [`Attempts::observe`]; a client calls [`failed`] for each attempt that another one follows.
-//! A future that runs as a task of its own takes the caller's attempts along by [`inherit`].
+//! The caller wraps the request in [`Attempts::observe`]; a client calls [`failed`] after each failed attempt that it repeats. A future
+//! that runs as a task of its own takes the caller's attempts along by [`inherit`].
 
 use std::fmt::Display;
 use std::future::Future;
@@ -25,12 +25,12 @@ impl Attempts {
         CURRENT.scope(self.clone(), request).await
     }
 
-    /// Returns those of the present request; others if none is observed.
+    /// Returns the attempts of the current request; new ones if no caller observes it.
     pub(crate) fn current() -> Self {
         CURRENT.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// Does a part of the request on a thread of its own, whose failed attempts are noted here.
+    /// Runs a part of the request on the calling thread, and notes its failed attempts here.
     pub(crate) fn observe_here<T>(&self, work: impl FnOnce() -> T) -> T {
         CURRENT.sync_scope(self.clone(), work)
     }
@@ -51,7 +51,7 @@ pub(crate) fn failed(why: &dyn Display) {
     });
 }
 
-/// `work`, whose failed attempts are noted where those of the present request are, though it runs as a task of its own.
+/// Wraps `work`, which runs as a separate task, so that its failed attempts are noted with those of the current request.
 #[cfg(feature = "network")]
 pub(crate) fn inherit<F: Future>(work: F) -> impl Future<Output = F::Output> + use<F> {
     let current = Attempts::current();

@@ -1,5 +1,5 @@
-//! The changes of a record: those that a process has heard of, and the version that a handle has seen. A wait for a change is a wait until
-//! the two differ.
+//! Changes of a record: the versions that this process was notified of, and the version that a handle has seen. A wait for a change ends
+//! when the two differ.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::mutex::lock;
 use crate::runtime;
 
-/// The version that a handle has read or written last, and the schedule of its reads for another one; 0 is absence.
+/// The version that a handle has read or written last (0 if there was no record), and the time of its next poll for another one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenVersion {
     version: Arc<AtomicU64>,
-    /// The time of the next read by any wait for a change: a wait that is dropped and begun again continues the schedule of the one before.
+    /// The time of the next poll by any wait for a change: a wait that is dropped and begun again keeps the schedule.
     read_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -30,7 +30,7 @@ impl SeenVersion {
         self.version.load(Ordering::SeqCst) == version
     }
 
-    /// Calls `read` every `interval` on the stores' thread, and resolves when it returns another version than was seen; never, where that
+    /// Calls `read` every `interval` on the stores' thread, and resolves when it returns a version other than the seen one; never if that
     /// thread cannot be started. `read` returns `None` where it has no answer: requests report their own errors.
     pub(crate) async fn other<F>(&self, interval: Duration, read: impl Fn() -> F + Send + 'static)
     where
@@ -50,22 +50,22 @@ impl SeenVersion {
             }
         });
         if reading.await.is_err() {
-            // The caller's own reading now and then has to do.
+            // The caller's periodic reads find changes instead.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The changes heard of an election.
+/// The notifications received for an election.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
-    /// The number of changes.
+    /// The number of notifications.
     count: u64,
-    /// The version that was named last; 0 is absence.
+    /// The version in the latest one; 0 if there is no record.
     version: u64,
 }
 
-/// The elections that are open over a connection, and the changes heard of each.
+/// The elections that are open over a connection, and the notifications received for each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listeners(Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>);
 
@@ -92,12 +92,12 @@ impl Listeners {
         }
     }
 
-    /// Returns the count of heard changes of each election, for [`notify_read`](Self::notify_read).
+    /// Returns the number of notifications of each election, for [`notify_read`](Self::notify_read).
     pub(crate) fn counts(&self) -> HashMap<String, u64> {
         lock(&self.0).iter().map(|(name, heard)| (name.clone(), heard.borrow().count)).collect()
     }
 
-    /// Notifies the handles of the versions that were read since `counts`. A change heard meanwhile may be newer, and stays.
+    /// Notifies the handles of the versions that were read since `counts`. A notification received since then may be newer, and stays.
     pub(crate) fn notify_read(&self, versions: &HashMap<String, u64>, counts: &HashMap<String, u64>) {
         for (name, heard) in lock(&self.0).iter() {
             let version = versions.get(name).copied().unwrap_or(0);
@@ -112,46 +112,46 @@ impl Listeners {
     }
 }
 
-/// The view that a handle has of the changes of its election.
+/// A handle's receiver of the notifications for its election.
 #[derive(Debug)]
 pub(crate) struct Changes {
     heard: watch::Receiver<Heard>,
-    /// The count of heard changes when the last answered request began.
+    /// The number of notifications when the last answered request began.
     looked_at: AtomicU64,
     seen: SeenVersion,
 }
 
 impl Changes {
-    /// Returns the count of heard changes; to be called before a request is sent, for [`saw`](Self::saw).
+    /// Returns the number of notifications; to be called before a request is sent, for [`saw`](Self::saw).
     pub(crate) fn count(&self) -> u64 {
         self.heard.borrow().count
     }
 
-    /// Returns the count, and the version that was named last.
+    /// Returns the number of notifications, and the version in the latest one.
     #[cfg(test)]
     pub(crate) fn last(&self) -> (u64, u64) {
         let heard = *self.heard.borrow();
         (heard.count, heard.version)
     }
 
-    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
+    /// Notes the version that a request has seen; `count` is the number of notifications when it began.
     pub(crate) fn saw(&self, count: u64, version: u64) {
         self.seen.set(version);
         self.looked_at.store(count, Ordering::SeqCst);
     }
 
-    /// Resolves when another version was heard of than was seen.
+    /// Resolves when a notification names a version other than the seen one.
     pub(crate) async fn heard(&self) {
         let is_news = |heard: &Heard| {
             heard.count > self.looked_at.load(Ordering::SeqCst) && !self.seen.is(heard.version)
         };
         if self.heard.clone().wait_for(is_news).await.is_err() {
-            // The caller's own reading now and then has to do.
+            // The caller's periodic reads find changes instead.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Resolves when another version was heard of than was seen, or [found](SeenVersion::other).
+    /// Resolves when a version other than the seen one was named by a notification, or [found](SeenVersion::other).
     pub(crate) async fn heard_or_read<F>(&self, interval: Duration, read: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = Option<u64>> + Send,

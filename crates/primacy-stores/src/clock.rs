@@ -1,5 +1,5 @@
-//! The clock that sessions are counted on: it goes on while the machine is suspended, as the servers' clocks do. The standard
-//! library's `Instant` stops then on Linux, and a session that the servers have given up would seem to be young.
+//! The clock that measures sessions: it continues while the machine is suspended, as the servers' clocks do. On Linux the standard
+//! library's `Instant` stops then, and a session that has expired on the servers would seem to be valid.
 
 use primacy_core::Instant;
 use rustix::time::{ClockId, clock_gettime};

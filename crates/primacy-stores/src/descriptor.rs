@@ -7,7 +7,7 @@ use crate::diagnostics::Examination;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opening};
 
-/// A store: how its URL is written, what builds it in, what it promises, and where more is said of it.
+/// A store: the form of its URL, the cargo feature that it needs, its main limits, and its page in the documentation.
 #[derive(Debug)]
 pub struct StoreDescriptor {
     /// The product, as it is written in prose.
@@ -20,13 +20,13 @@ pub struct StoreDescriptor {
     pub feature: Option<&'static str>,
     /// Whether it keeps a record or sessions.
     pub keeps: &'static str,
-    /// Which candidates it is for, and the limit that decides whether it is chosen.
+    /// The candidates that can share it, and its most important limit.
     pub shared_by: &'static str,
     /// The part of its URL before the `@`.
     pub login: Login,
     /// Its page, from the root of the repository.
     pub page: Option<&'static str>,
-    /// The server that its tests start; `None` for a store without a server, or whose server is no single package of Debian.
+    /// The server that its tests start; `None` for a store without a server, or whose server is not in one Debian package.
     pub server: Option<TestServer>,
     pub(crate) support: Support,
 }
@@ -36,9 +36,9 @@ pub struct StoreDescriptor {
 pub enum Login {
     /// Nothing: the URL is a path, and an `@` is a part of it.
     Local,
-    /// A user, which alone is no secret, or a user and a password.
+    /// A user name, which is not secret, or a user name and a password.
     UserIsPublic,
-    /// A secret also where it stands alone, as it may be a token.
+    /// A secret, even without a password after it: it may be a token.
     Secret,
 }
 
@@ -47,14 +47,14 @@ pub enum Login {
 pub struct TestServer {
     /// Its program.
     pub program: &'static str,
-    /// The package of Debian that has it.
+    /// The Debian package that contains it.
     pub package: &'static str,
 }
 
 /// The functions of a store, or the feature that it lacks.
 #[derive(Debug)]
 pub(crate) enum Support {
-    /// Opens it, and asks it how it is kept.
+    /// The functions that open it and examine its configuration.
     BuiltIn(fn(Address) -> Opening, fn(Address) -> Examination),
     #[allow(dead_code, reason = "where every store is built in, none is missing")]
     Feature(&'static str),

@@ -1,4 +1,4 @@
-//! Checks of a store for `primacy doctor`: whether it would keep what it promises.
+//! Checks of a store for `primacy doctor`: whether its configuration keeps its promises.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Check {
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The state is as expected; it was tried, or the store says so.
+    /// The state is as expected, by a test or by the store's own report.
     Pass,
     /// The state is not known, which does not mean that it is as expected.
     Unknown,
@@ -66,14 +66,14 @@ impl Check {
     }
 }
 
-/// A store that ends with the process.
+/// Examines a store that ends with the process.
 pub(crate) fn of_one_process(_: Address) -> Examination {
     let found = "it is shared by the tasks of one process, and ends with it";
     let fix = "for an election between processes, use file:, sqlite:, --peers, or a store with a server";
     told(Check::not(Verdict::Warn, SURVIVES, found, "all who stand are gone together", fix))
 }
 
-/// A store that the processes of one machine share.
+/// Examines a store that the processes of one machine share.
 #[cfg(any(feature = "file", feature = "sqlite"))]
 pub(crate) fn of_one_machine(_: Address) -> Examination {
     let found = "it is shared by the processes of one machine, and ends with it";

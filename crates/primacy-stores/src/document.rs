@@ -6,7 +6,7 @@ use primacy_core::election::lease::Version;
 
 use crate::register::{Pending, ReadError, SetError};
 
-/// The longest document, in bytes: what can be read and written again and again.
+/// The longest document, in bytes. Each read and write transfers the whole document.
 pub const LENGTH_MAX: usize = 64 * 1024 * 1024;
 
 /// The bytes of a document, and their version.
@@ -14,7 +14,7 @@ pub type Content = (Vec<u8>, Version);
 
 /// A cell for bytes, with compare-and-set; linearizable, and shared by all clients that open the same one.
 ///
-/// It is what [`Register`](crate::Register) is for records, and its answers mean the same.
+/// It is the counterpart of [`Register`](crate::Register) for arbitrary bytes; the answers have the same meanings.
 pub trait Document: Send + Sync + Debug {
     /// Reads the bytes and their version; `None` if there are none.
     ///
@@ -24,10 +24,9 @@ pub trait Document: Send + Sync + Debug {
     /// Writes `bytes` if the version is still `expect`, where `None` means that there must be nothing yet. Returns the new
     /// version, and only when the write would survive every failure that the store promises to survive.
     ///
-    /// The bytes must be unlike those of any other write, by a number that is drawn for each: by that number a write is
-    /// recognised when its answer is lost, and for some stores a version identifies contents and not writes. The same
-    /// bytes may be written again over the same version, when it is not known whether they were: the write is done once or
-    /// not at all.
+    /// The bytes of each write must be unique, by a random number in them: it identifies the write when its answer is lost, and in some
+    /// stores a version identifies contents, not writes. When the outcome of a write is unknown, the same bytes may be written again over
+    /// the same version: the write is done at most once.
     ///
     /// More than [`LENGTH_MAX`] bytes are [not written](SetError::Unavailable).
     ///
@@ -40,7 +39,7 @@ pub trait Document: Send + Sync + Debug {
     ) -> Pending<'a, Result<Version, SetError>>;
 }
 
-/// Refuses what could not be read any more.
+/// Refuses bytes that are too long to be read again.
 #[cfg(any(feature = "file", feature = "object"))]
 pub(crate) fn check_length(bytes: &[u8]) -> Result<(), SetError> {
     if bytes.len() > LENGTH_MAX {

@@ -1,14 +1,14 @@
-//! Names of elections: those that every store can keep as a key.
+//! Names of elections that every store can use as a key.
 
 use crate::open_error::OpenError;
 
 /// The longest name of an election, in bytes.
 pub const ELECTION_LENGTH_MAX: usize = 200;
 
-/// The name of the record that keeps the number of a store. No election can be called so; see `docs/stores/README.md`.
+/// The name of the record with the id of a store. No election can have this name; see `docs/stores/README.md`.
 pub(crate) const OF_STORE: &str = "primacy/store";
 
-/// Checks what every store can keep as a key.
+/// Checks that every store can use this name as a key.
 pub(crate) fn check_election(election: &str) -> Result<(), OpenError> {
     let why = if election.is_empty() {
         "an election needs a name; this one is empty".to_owned()

@@ -1,5 +1,5 @@
-//! The texts of errors, of which servers write a part: at most [`LENGTH_MAX`] characters of each are shown, and no secret that this
-//! process has read.
+//! Texts of errors, parts of which servers write: they are cut after [`LENGTH_MAX`] characters, and secrets that this process has read are
+//! removed.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ pub const LENGTH_MAX: usize = 2_048;
 /// characters.
 pub fn shortened(value: &(impl Display + ?Sized)) -> String {
     let mut text = secrets::without(&value.to_string()).into_owned();
-    // Bytes are no fewer than characters.
+    // A text has at least as many bytes as characters.
     if text.len() > LENGTH_MAX
         && let Some((end, _)) = text.char_indices().nth(LENGTH_MAX - 1)
         && text[end..].chars().nth(1).is_some()

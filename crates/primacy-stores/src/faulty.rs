@@ -12,10 +12,10 @@ pub use self::sessions::FaultySessions;
 use crate::mutex::lock;
 use crate::register::{Pending, ReadError, Register, SetError};
 
-/// The fate of a request.
+/// The fault that a request meets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
     /// The request reaches the store this much later.
@@ -24,9 +24,9 @@ pub enum Fault {
     LoseRequest,
     /// The request takes effect, and its reply is lost on the way back.
     LoseReply,
-    /// The store is known not to be reached.
+    /// The request fails, and the caller knows that it did not reach the store.
     Unavailable,
-    /// The session of the request ends before it is served. To a register, which has none, nothing happens.
+    /// The session of the request ends before it is served. A register has no sessions and ignores this fault.
     EndSession,
 }
 
@@ -37,7 +37,7 @@ pub struct FaultyRegister {
     switch: FaultSwitch,
 }
 
-/// Turns the faults of a [`FaultyRegister`] or of [`FaultySessions`] on and off. Clones turn the same ones.
+/// Turns the faults of a [`FaultyRegister`] or of [`FaultySessions`] on and off. Clones control the same faults.
 #[derive(Clone, Debug, Default)]
 pub struct FaultSwitch {
     faults: Arc<Mutex<Faults>>,
@@ -64,7 +64,7 @@ impl FaultSwitch {
         lock(&self.faults).always = fault;
     }
 
-    /// One request meets this fault: the next one, or the one after those for which a fault waits already.
+    /// Queues this fault for one request: each request takes the first fault in the queue.
     pub fn next(&self, fault: Fault) {
         lock(&self.faults).next.push_back(fault);
     }

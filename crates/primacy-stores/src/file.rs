@@ -3,18 +3,17 @@
 //! Promises  linearizable, and durable when a write returns or a read shows it; [`changed`](Register::changed)
 //!           within [`CHANGE_BOUND`], as a rule within a millisecond, in other processes too.
 //! Assumes   a local file system, one machine, and that no other program writes into the directory.
-//! Leaves    content that is no record of ours as it is.
+//! Leaves    content that is not a record of this store unchanged.
 //!
-//! Below the directory each election has one of its own, named after it, with the file `record`. A write is made under
-//! an exclusive `flock` of the *election's directory*: there is no lock file that could be deleted, and a directory
-//! that was removed takes no new file. The record is replaced by a rename, so a reader needs no lock and never finds
-//! half of it.
+//! Each election has a subdirectory, named after it, with the file `record`. A write is made under an exclusive `flock`
+//! of the *election's directory*: there is no lock file that could be deleted, and a directory that was removed takes
+//! no new file. The record is replaced by a rename, so a reader needs no lock and never finds half of it.
 //!
 //! A version is a count and a number that is drawn anew for each write. So it is never used again, whatever was
 //! deleted, restored or restarted meanwhile, and there is no counter that could be lost.
 //!
-//! The store works on a thread of its own, because files block. Each request opens what it needs: a lock belongs to
-//! the opening, so threads and handles of one process exclude each other as processes do.
+//! The store works on a thread of its own, because files block. Each request opens what it needs: a `flock` belongs to
+//! the open file, so threads and handles of one process exclude each other as processes do.
 
 mod cell;
 mod directory;
@@ -65,7 +64,7 @@ enum Request {
     CompareAndSet {
         expect: Option<Version>,
         bytes: Vec<u8>,
-        /// The attempts of the caller, which may not wait for the reply.
+        /// The attempts of the caller, which may have stopped waiting for the reply.
         attempts: Attempts,
         reply: Reply<Result<Version, SetError>>,
     },
@@ -76,12 +75,12 @@ enum Request {
 struct Files {
     place: Arc<StoreDirectory>,
     latest: channel::Sender<Mark>,
-    /// The version known to be on the disk, and not only in memory that a power cut takes away.
+    /// The version that is known to be flushed to the disk.
     durable: Mark,
 }
 
-/// Opens the election `election` in the directory at `path`, which is made if there is none; the one above it must be
-/// there. No record is made.
+/// Opens the election `election` in the directory at `path`, which is made if there is none; its parent must exist. No
+/// record is made.
 ///
 /// # Errors
 /// [`OpenError::Refused`] if the directory must not be used, [`OpenError::Unavailable`] if it could not be opened.
@@ -89,7 +88,7 @@ pub async fn open(path: &Path, election: &str) -> Result<FileRegister, OpenError
     start(path, Sharing::default(), election, true).await
 }
 
-/// The same, and an error if there is no directory. Nothing is written.
+/// Like [`open`], but a missing directory is an error. Nothing is written.
 ///
 /// # Errors
 /// As for [`open`].
@@ -140,8 +139,8 @@ impl Register for FileRegister {
             let answer = self.thread.ask(|reply| Request::Read { reply }).await;
             let content = answer.unwrap_or_else(|| Err(THREAD_STOPPED.to_owned()));
             let content = content.map_err(|why| ReadError::Unavailable { why })?;
-            // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before the
-            // record is decoded, because one that cannot be is not a change either.
+            // Noted here and not by the thread, because a read that was dropped has returned no version; and before the
+            // record is decoded, because an invalid record must not be reported as a change again and again.
             self.see(content.mark());
             match content {
                 Content::Absent => Ok(None),
@@ -236,8 +235,8 @@ impl Files {
             Some(folder) => {
                 let content = cell::read(&folder)?;
                 let mark = content.mark();
-                // Its writer may have died before its flush. A node that relied on a record that a power cut takes
-                // away would meet its own token again.
+                // Its writer may have been killed before its flush. If a node relied on a record that a power cut then
+                // removed, its token would be given a second time.
                 if mark != self.durable {
                     folder.flush()?;
                     self.durable = mark;

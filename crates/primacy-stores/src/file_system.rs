@@ -1,9 +1,9 @@
 //! Shared parts of stores in files: the path in their URLs, and the file systems on which a lock can be trusted, which
 //! are those of one machine.
 //!
-//! A lock on a file system that machines share holds on this machine only, or not at all, or until a server forgets it;
-//! and a program cannot find out which. So these are refused by the number that `statfs` gives, on Linux. Elsewhere
-//! there is no check.
+//! A lock on a file system that machines share may hold on this machine only, or not at all, or until a server loses
+//! it, and a program cannot find out which. So shared file systems are refused by their type number from `statfs`, on
+//! Linux. Other systems have no check.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ pub(crate) fn refuse_shared(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Refuses also file systems that machines may or may not share.
+/// Like [`refuse_shared`], but also refuses file systems that machines may share.
 #[cfg(feature = "file")]
 pub(crate) fn refuse_unless_local(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {

@@ -1,4 +1,4 @@
-//! Logins in the URLs of stores: finding them, and leaving them out of what is shown.
+//! Logins in the URLs of stores: their detection, and their removal from texts that are shown.
 //!
 //! The parser of each store knows the parts of its URL. These functions do not: they must find a login also in a URL that is malformed, for
 //! example with a `/`, `?`, `#` or `@` in a password that was not written as `%XX`.
@@ -27,8 +27,8 @@ const SECRET_NAMES: [&str; 11] = [
 /// The names of the secrets that are too short to be parts of names: the signature of an Azure SAS.
 const SECRET_WORDS: [&str; 2] = ["sig", "sas"];
 
-/// Returns whether the value of a setting, or of a variable, of this name is a secret. `token-file=FILE` names the file of one, and is
-/// none.
+/// Returns whether the value of a setting, or of a variable, of this name is a secret. `token-file=FILE` names the file of a secret, and is
+/// not secret itself.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
     !name.ends_with("-file")
@@ -36,8 +36,8 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
         && (SECRET_WORDS.contains(&&*name) || SECRET_NAMES.iter().any(|secret| name.contains(secret)))
 }
 
-/// The first setting of a part of a URL whose value is a secret: the byte at which that value begins. A setting in the value of another
-/// one, with `%3F` for its `?`, is one too.
+/// Returns the byte at which the first secret value of a setting begins, in a part of a URL. Settings inside the value of another one, with
+/// `%3F` for their `?`, count too.
 fn secret_setting(text: &str) -> Option<usize> {
     let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let ends = text.match_indices('=').map(|(at, sign)| (at, at + sign.len()));
@@ -59,16 +59,16 @@ fn secret_setting(text: &str) -> Option<usize> {
     secret.map(|(_, value)| value)
 }
 
-/// The logins in the forms of URLs, which are shown.
+/// Placeholders for logins in the forms of URLs. They are shown.
 const PLACEHOLDERS: [&str; 2] = ["USER:PASSWORD", "TOKEN"];
 
-/// Returns whether a URL may have a password or a token in it: everything before the last `@` counts, but for the plain name of a user
-/// where such a name is no secret.
+/// Returns whether a URL may contain a password or a token: any text before the last `@`, except a plain user name where the store's user
+/// names are public.
 #[must_use]
 pub fn has_login(url: &str) -> bool {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
     let (scheme, rest) = match rest.split_once("://") {
-        // A URL in the wrong place.
+        // A URL inside another one, such as `memory:etcd://…`.
         Some((before, rest)) => (before.rsplit(':').next().unwrap_or_default(), rest),
         None => (scheme, rest.strip_prefix("//").unwrap_or(rest)),
     };
@@ -85,15 +85,15 @@ fn login_of(scheme: &str) -> Option<Login> {
     STORES.iter().find(|store| store.scheme == scheme).map(|store| store.login)
 }
 
-/// Returns whether a login is the plain name of a user, in the URL of a store where that is no secret.
+/// Returns whether a login is only a plain user name, in the URL of a store whose user names are public.
 fn is_user_alone(scheme: &str, login: &str) -> bool {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_.%".contains(letter);
     login_of(scheme) == Some(Login::UserIsPublic) && login.chars().all(is_plain)
 }
 
-/// A text without the logins of the URLs in it; the plain name of a user stays where it is no secret. Where a URL ends is not known, so
-/// all up to the last `@` before a space or the end of the line is left out. A word without a scheme, as `USER:PASSWORD@HOST`, is
-/// treated alike. The secrets that the stores of this process have read are left out, too, wherever they are.
+/// Returns a text without the logins of the URLs in it; public user names stay. The end of a URL is not known, so everything up to the last
+/// `@` before a space or the end of the line is removed. A word without a scheme, such as `USER:PASSWORD@HOST`, is treated like a URL. The
+/// secrets that the stores of this process have read are removed everywhere.
 #[must_use]
 pub fn without_logins(text: &str) -> Cow<'_, str> {
     match secrets::without(text) {
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A login that is drawn, of letters that are in no text of this program, and the marks by which it would be known.
+    /// Draws a login of letters that no text of this program contains, and the substrings that would reveal it.
     fn draw(rng: &mut Rng) -> (String, Vec<String>) {
         let pick = |rng: &mut Rng, from: &[&'static str]| {
             from[usize::try_from(rng.up_to(from.len() as u64 - 1)).unwrap()]

@@ -1,4 +1,4 @@
-//! [`lock`]: access to a value that no panic of another thread leaves half changed.
+//! [`lock`]: locks a mutex whose value is consistent even if a thread panicked while it held the lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,22 +1,22 @@
 //! The record of an election in one object of an object store: for all nodes that reach the same bucket.
 //!
 //! Promises  linearizable, and durable when a write returns, as far as the store is; [`changed`](Register::changed) within
-//!           [`CHANGE_BOUND`], by asking.
+//!           [`CHANGE_BOUND`], by polling.
 //! Assumes   a store that reads what was written last and honours conditional writes. Whether it honours them is tried before
 //! anything is written.
 //! Leaves    all other objects as they are.
 //!
-//! This is the recipe that the stores [`s3`](crate::s3), [`gs`](crate::gs) and [`az`](crate::az) share, and that takes an
-//! [`ObjectStore`] which a program has already.
+//! This is the recipe of the stores [`s3`](crate::s3), [`gs`](crate::gs) and [`az`](crate::az). It also accepts a program's own
+//! [`ObjectStore`].
 //!
 //! ```text
 //! primacy-object 1 0123456789abcdef0123456789abcdef nightly
 //! {"primacy":1,"token":1763719200124,…}
 //! ```
 //!
-//! The first line has the version of this format, a number that is drawn for each write, and the election. The number has
-//! two uses. The ETag of S3 is a checksum of the content, so that equal contents would have equal versions; with the number
-//! there are none. And a write whose answer is lost or doubtful is recognised by it when the object is read back.
+//! The first line has the version of this format, a number that is drawn for each write, and the election. The number has two uses. The
+//! ETag of S3 is a checksum of the content, so that equal contents would have equal versions; the number makes all contents different. And
+//! a write whose answer is lost or doubtful is recognised by it when the object is read back.
 
 mod bucket;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
@@ -49,8 +49,8 @@ use crate::shared_connections::Share;
 /// month.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time until [`changed`](Register::changed) resolves where the store answers within a second. An object store
-/// sends no notifications, so a waiter asks once a second.
+/// The longest time until [`changed`](Register::changed) resolves where the store answers within a second. An object store sends no
+/// notifications, so a waiter polls once a second.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
 /// The beginning of the first line.
@@ -67,9 +67,9 @@ pub struct ObjectRegister {
     election: String,
     /// The version last read or written through this handle.
     seen: Mutex<Seen>,
-    /// The newest that this handle has come across.
+    /// The newest version that this handle has read or written.
     latest: channel::Sender<Mark>,
-    /// Keeps the connection in the list of those that elections share.
+    /// Keeps the connection available for other elections to share.
     #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
     _share: Option<Share<Arc<Bucket>>>,
 }
@@ -85,13 +85,13 @@ struct Seen {
 }
 
 impl ObjectRegister {
-    /// Opens the election `election` in `store`, below `prefix` (parts with `/` between them; empty for the top), and tries
-    /// whether the store honours conditional writes, with a dozen requests for the object `primacy.probe` there: writes whose
-    /// conditions cannot hold, and then some at once that name the same version, of which one may be done.
+    /// Opens the election `election` in `store`, below `prefix` (parts with `/` between them; empty for the top), and tries whether the
+    /// store honours conditional writes, with a dozen requests for the object `primacy.probe` there: writes whose conditions cannot hold,
+    /// and then concurrent writes that name the same version, of which only one may succeed.
     ///
-    /// The store must send each write once: build it with
-    /// [`RetryConfig::max_retries`](object_store::RetryConfig::max_retries) 0. A write that is sent again can meet its own
-    /// first sending. It is then known by its number, but not if another node has overwritten it meanwhile.
+    /// The store must send each write once: build it with [`RetryConfig::max_retries`](object_store::RetryConfig::max_retries) 0. A write
+    /// that is sent again can conflict with its own first sending. The number then identifies it, unless another node has overwritten it
+    /// meanwhile.
     ///
     /// # Errors
     /// [`OpenError::Refused`] of a store that ignores conditions, compares and writes in two steps, or refuses the
@@ -126,7 +126,7 @@ impl ObjectRegister {
         if create {
             document.probe().await?;
         }
-        // Fails at once where credentials, rights or the network are in the way of reading.
+        // Fails at once if the credentials, their permissions or the network do not allow a read.
         match document.read().await {
             Ok(_) | Err(ReadError::Malformed { .. }) => {}
             Err(ReadError::Unavailable { why }) => return Err(document.refusal(why)),
@@ -170,7 +170,7 @@ impl Register for ObjectRegister {
         Box::pin(async {
             let asked_at = Instant::now();
             let found = self.document.read_at_most(LINE_LENGTH_MAX + LENGTH_MAX).await?;
-            // Before the record is decoded, because a record that is invalid is not a change either.
+            // Before the record is decoded, because an invalid record must not be reported as a change again and again.
             self.see(&found.as_ref().map(|(_, version)| version.clone()), asked_at);
             let Some((text, version)) = found else { return Ok(None) };
             let record = parse(&text, &self.election).and_then(record::decode);

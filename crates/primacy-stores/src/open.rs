@@ -15,7 +15,7 @@ use crate::register::Register;
 /// Opens the store of `url` for the election `election`, and makes its database if there is none.
 ///
 /// # Errors
-/// [`OpenError`]; nothing was changed then, but for a database that may have been made.
+/// [`OpenError`]; nothing was changed then, except that a database may have been made.
 pub async fn open_any(url: &str, election: &str) -> Result<Opened, OpenError> {
     open_with(url, election, true).await
 }
@@ -29,18 +29,18 @@ pub async fn open_existing_any(url: &str, election: &str) -> Result<Opened, Open
     open_with(url, election, false).await
 }
 
-/// Like [`open_any`], where only a record will do.
+/// Like [`open_any`], for callers that need a record.
 ///
 /// # Errors
-/// [`OpenError`]; [`OpenError::KeepsSessions`] of a store that has none.
+/// [`OpenError`]; [`OpenError::KeepsSessions`] if the store keeps no records.
 pub async fn open(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
     register_of(open_with(url, election, true).await?, url)
 }
 
-/// Like [`open_existing_any`], where only a record will do.
+/// Like [`open_existing_any`], for callers that need a record.
 ///
 /// # Errors
-/// As of [`open`]; nothing was changed then.
+/// Those of [`open`]; nothing was changed then.
 pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
     register_of(open_with(url, election, false).await?, url)
 }
@@ -52,11 +52,11 @@ fn register_of(opened: Opened, url: &str) -> Result<Arc<dyn Register>, OpenError
     }
 }
 
-/// Asks the store of `url` about its own configuration: whether it is made to keep what an election needs. It is asked only
-/// for what no election writes, and nothing is written.
+/// Examines the configuration of the store of `url`: whether it keeps the promises that an election needs. No data of an election is read,
+/// and nothing is written.
 ///
 /// # Errors
-/// [`OpenError`], if it cannot be asked.
+/// [`OpenError`] if the store cannot be examined.
 pub async fn examine(url: &str) -> Result<Vec<Check>, OpenError> {
     let (store, rest) = find(url)?;
     let (_, examine) = store.code()?;
@@ -72,11 +72,10 @@ async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, Op
 }
 
 /// Returns the object store of a URL `s3:`, `gs:` or `az:`, and the part of the URL after the bucket: for a
-/// [document](crate::object::ObjectDocument) or a fenced object in the same place as an election. No request is sent to the
-/// store.
+/// [document](crate::object::ObjectDocument) or a fenced object in the same bucket as an election. No request is sent to the store.
 ///
 /// # Errors
-/// As of [`open_any`].
+/// Those of [`open_any`].
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 pub fn object_store_at(url: &str) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
     check_scheme(url)?;
@@ -93,7 +92,7 @@ pub fn object_store_at(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Open
     }
 }
 
-/// Checks that [`open`] has a store for the scheme of this URL. The rest of the URL is not looked at.
+/// Checks that this program can open stores with the scheme of this URL. The rest of the URL is not checked.
 ///
 /// # Errors
 /// [`OpenError::UnknownScheme`] or [`OpenError::NotBuiltIn`].
@@ -102,8 +101,8 @@ pub fn check_scheme(url: &str) -> Result<(), OpenError> {
     store.code().map(|_| ())
 }
 
-/// The URL for people: without its login and its settings, which may hold secrets, and without all behind the scheme where
-/// it is not clear where the login ends.
+/// Returns the URL as it is shown: without its login and its settings, which may hold secrets; only the scheme where the end of the login
+/// is ambiguous.
 #[must_use]
 pub fn url_without_login(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -160,7 +159,7 @@ mod tests {
         for none in ["no scheme", "secret@host:5432/db", "secret:p@host", "\u{1b}[2J:x"] {
             assert!(refusal(none).await.to_string().contains("has no scheme"), "{none:?}");
         }
-        // A URL in the wrong place.
+        // A URL inside another one.
         let mistaken = open_existing("memory:etcd://user:secret@host", "e").await.err().unwrap();
         assert!(!mistaken.to_string().contains("secret"), "{mistaken}");
         assert!(matches!(refusal("memory:").await, OpenError::Malformed { .. }));

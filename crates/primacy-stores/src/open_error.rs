@@ -8,7 +8,7 @@ use crate::error_text::shortened;
 /// file on this machine is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// This is not how a URL of this store is written.
+    /// The URL does not have the form of this store's URLs.
     Malformed {
         /// The form of such a URL.
         form: &'static str,
@@ -49,7 +49,7 @@ pub enum OpenError {
         /// The error.
         why: String,
     },
-    /// This machine is short of what opening takes: descriptors, memory, threads. Trying again will help.
+    /// This machine lacks resources that opening needs: descriptors, memory or threads. Trying again may help.
     Shortage {
         /// The resource that was short.
         why: String,
@@ -57,7 +57,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns whether the same may succeed a little later without any repair.
+    /// Returns whether opening may succeed later without a repair.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {

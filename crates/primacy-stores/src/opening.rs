@@ -14,7 +14,7 @@ pub(crate) type Opening = Pending<'static, Result<Opened, OpenError>>;
 pub enum Opened {
     /// It keeps a record, for the election [`lease`](primacy_core::election::lease).
     Register(Arc<dyn Register>),
-    /// It keeps sessions and what belongs to them, for the election [`session`](primacy_core::election::session).
+    /// It keeps sessions and their entries, for the election [`session`](primacy_core::election::session).
     Sessions(Arc<dyn Sessions>),
 }
 

@@ -1,8 +1,8 @@
 //! Files that several processes of one machine share: who owns them, and who may open them.
 //!
-//! Every user who can open a file can lock it, for any length of time, and so keep every process waiting that needs the lock. And a user
-//! who owns a file, or may write to it, can put anything into it. So files made here are for this user alone, or for a group that is named,
-//! and files of other users are refused with the name of their owner.
+//! Every user who can open a file can lock it, for any length of time, and so block every process that needs the lock. And a user who owns
+//! a file, or may write to it, can put anything into it. So files made here are for this user alone, or for a configured group, and files
+//! of other users are refused with the name of their owner.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -16,22 +16,22 @@ use rustix::fs::{CWD, Gid, Mode, OFlags};
 const OTHERS_WRITE: u32 = 0o002;
 /// The right of every user to open a file, and so to lock it.
 const OTHERS_READ: u32 = 0o004;
-/// In a directory with this bit, every user may make files, and replace and remove only their own.
+/// The sticky bit: in a directory with it, users may replace and remove only their own files.
 const STICKY: u32 = 0o1000;
-/// The bit by which all that is made in a directory has its group.
+/// The set-group-ID bit: new files in a directory with it get the directory's group.
 const SET_GROUP: u32 = 0o2000;
-/// The most symbolic links that are followed on the way to a file, as by Linux.
+/// The maximum number of symbolic links that are followed in a path, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// The users whose files are used: this one, root, and the members of a group.
+/// The users whose files are accepted: this user, root, and the members of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// The number of the group; its members may lead, and take part in everything.
+    /// The id of the group, whose members may take part in the election and lead.
     pub group: Option<u32>,
 }
 
 impl Sharing {
-    /// Shares with the members of a group, by its name in `/etc/group` or its number; `None` if there is no such group.
+    /// Shares with the members of a group, by its name in `/etc/group` or its id; `None` if there is no such group.
     #[must_use]
     pub fn with_group(group: &str) -> Option<Self> {
         let groups = fs::read_to_string("/etc/group").unwrap_or_default();
@@ -39,16 +39,16 @@ impl Sharing {
         Some(Self { group: Some(number) })
     }
 
-    /// The mode of a file that is made.
+    /// Returns the mode of new files.
     #[must_use]
     pub const fn file_mode(self) -> u32 {
         if self.group.is_some() { 0o660 } else { 0o600 }
     }
 
-    /// Makes an empty file that others cannot open; nothing happens if there is something.
+    /// Makes an empty file that other users cannot open, unless the path exists.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn make(self, path: &Path) -> io::Result<()> {
         // No other user is let in before the file has its group.
         match make_empty(path) {
@@ -61,7 +61,7 @@ impl Sharing {
     /// Gives a file or directory that this process has made to the group.
     ///
     /// # Errors
-    /// The system's; it belongs to this user alone then.
+    /// The system's error; the file then belongs to this user alone.
     pub fn give(self, path: &Path) -> io::Result<()> {
         let Some(group) = self.group else { return Ok(()) };
         rustix::fs::chownat(
@@ -80,7 +80,7 @@ impl Sharing {
     /// put another file in its place.
     ///
     /// # Errors
-    /// The reason, with whose it is and what to do.
+    /// The reason, the owner, and the remedy.
     pub fn check(self, path: &Path, metadata: &Metadata) -> Result<(), String> {
         let shown = path.display();
         let me = rustix::process::geteuid().as_raw();
@@ -94,7 +94,7 @@ impl Sharing {
                 user_name(me)
             ));
         }
-        // The owner takes the right away: see `tighten`. Root does not, where a link could have taken the file's place by then.
+        // A process of the owner removes this right: see `tighten`. Root does not, because a link may have replaced the file by then.
         if !metadata.is_symlink() && metadata.mode() & OTHERS_WRITE != 0 && owner != me {
             return Err(format!(
                 "everybody may write to {shown}, of the user {}: chmod o-w {shown}",
@@ -123,11 +123,11 @@ impl Sharing {
     }
 
     /// Checks the symbolic links on the way to `path`: one in a directory that every user may write to, with or without the sticky bit,
-    /// must belong to this user, to root or to the group. Its owner could lead us to another file with each start. Linux refuses some of
-    /// them by itself where `fs.protected_symlinks` is 1. Missing files are not checked.
+    /// must belong to this user, to root or to the group. Otherwise its owner could redirect each start to another file. Linux refuses some
+    /// of them by itself where `fs.protected_symlinks` is 1. Missing files are not checked.
     ///
     /// # Errors
-    /// The reason, with whose link it is and what to do.
+    /// The reason, the owner of the link, and the remedy.
     pub fn check_links(self, path: &Path) -> Result<(), String> {
         let me = rustix::process::geteuid().as_raw();
         let Ok(absolute) = std::path::absolute(path) else { return Ok(()) };
@@ -163,8 +163,8 @@ impl Sharing {
         Ok(())
     }
 
-    /// Returns whether the owner is this user, root, or a member of the group. Root, when it uses another user's file, trusts it where only
-    /// that user could have put it there.
+    /// Returns whether the owner is this user, root, or a member of the group. Root trusts another user's file if only that user could have
+    /// put it there.
     fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
         let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
         if owner == me || owner == 0 || self.group == Some(metadata.gid()) {
@@ -173,12 +173,12 @@ impl Sharing {
         me == 0 && self.check_above(directory, metadata).is_ok()
     }
 
-    /// Checks all directories above a file: besides root, only one user may have been able to put it there, the one that owns the file or
-    /// its directory. In a directory that every user may write to, the next one on the way must be root's, and kept in its place by the
-    /// sticky bit: otherwise every user could have made it, and waited for root to use it.
+    /// Checks all directories above a file: besides root, only one user, the owner of the file or of its directory, may have been able to
+    /// put it there. In a directory that every user may write to, the next component of the path must be root's and protected by the sticky
+    /// bit: otherwise any user could have made it, and waited for root to use it.
     ///
     /// # Errors
-    /// The other user who could have.
+    /// The other user who could have put it there.
     fn check_above(self, directory: &Path, metadata: &Metadata) -> Result<(), String> {
         let is_ours = |found: &Metadata| found.uid() == 0 || self.group == Some(found.gid());
         let mut other = (!is_ours(metadata)).then(|| metadata.uid());
@@ -199,24 +199,24 @@ impl Sharing {
         Ok(())
     }
 
-    /// Takes away the rights by which others could lock or change a file, if this user owns it; returns whether there were any. The members
-    /// of the group that is named keep theirs, or have them again. So do those of a directory that was made for a group: a look at it by a
-    /// user who does not name the group must not shut them out.
+    /// Removes the permissions with which other users could lock or change a file, if this user owns it; returns whether there were any.
+    /// Members of the configured group keep theirs, or get them back. Members of the group of a directory that was made for one keep theirs
+    /// too: a process without a configured group must not lock them out.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn tighten(self, path: &Path, metadata: &Metadata) -> io::Result<bool> {
         if self.is_kept_from_group(metadata) && self.give(path).is_ok() {
             return Ok(false);
         }
-        // By its name, since to close a file would drop what this process has locked in it.
+        // By its path, because opening and closing the file would release this process's locks on it.
         self.tighten_by(metadata, |permissions| fs::set_permissions(path, permissions))
     }
 
-    /// The same of an open file, whichever file has its name by now.
+    /// Like [`tighten`](Self::tighten), for an open file, even if its path now leads to another file.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn tighten_open(self, file: &File) -> io::Result<bool> {
         if let (Some(group), true) = (self.group, self.is_kept_from_group(&file.metadata()?))
             && rustix::fs::fchown(file, None, Some(Gid::from_raw(group))).is_ok()
@@ -226,7 +226,7 @@ impl Sharing {
         self.tighten_by(&file.metadata()?, |permissions| file.set_permissions(permissions))
     }
 
-    /// Returns whether this user owns it, and the members of the group that is named may not write to it.
+    /// Returns whether this user owns the file, and the members of the configured group may not write to it.
     fn is_kept_from_group(self, metadata: &Metadata) -> bool {
         let has_it = |group| metadata.gid() == group && metadata.mode() & 0o020 != 0;
         metadata.uid() == rustix::process::geteuid().as_raw()
@@ -250,11 +250,11 @@ impl Sharing {
     }
 }
 
-/// Takes the rights of others away from an open file of this user's; root does it for every owner. A file that was copied or restored has
-/// other rights than it was made with.
+/// Removes the permissions of group and others from an open file, if this user owns it or is root. A copied or restored file may not have
+/// the permissions that it was made with.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn close_to_others(file: impl AsFd) -> io::Result<()> {
     let about = rustix::fs::fstat(&file)?;
     let me = rustix::process::geteuid();
@@ -264,8 +264,8 @@ pub fn close_to_others(file: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the process that has locked a file with `flock`, where the system reports it and the process is alive. Rights that are taken
-/// away later leave it its lock.
+/// Returns the process that has locked a file with `flock`, if the system reports it and the process is alive. A process keeps its lock
+/// when it loses the permission to open the file.
 pub fn lock_holder(file: impl AsFd) -> Option<u32> {
     let about = rustix::fs::fstat(file).ok()?;
     let (major, minor) = (rustix::fs::major(about.st_dev), rustix::fs::minor(about.st_dev));
@@ -278,7 +278,7 @@ pub fn lock_holder(file: impl AsFd) -> Option<u32> {
     fs::metadata(format!("/proc/{process}")).is_ok().then_some(process)
 }
 
-/// Returns a process as it is shown: with its user, where that is another one.
+/// Returns the text for a process in messages: with its user, if that is another one.
 #[must_use]
 pub fn shown_process(process: u32) -> String {
     let owner = fs::metadata(format!("/proc/{process}")).map(|about| about.uid());
@@ -290,11 +290,11 @@ pub fn shown_process(process: u32) -> String {
     }
 }
 
-/// Checks a directory with the state of a node, if it is there: it is this user's or root's, and no other user could have put it there, or
-/// could put something into it or another one in its place. Root uses that of another user as [`Sharing::check`] says.
+/// Checks a node's state directory, if it exists: it must belong to this user or root, and no other user may have been able to make it, or
+/// may be able to write into it or replace it. Root uses another user's directory under the conditions of [`Sharing::check`].
 ///
 /// # Errors
-/// The reason, with whose it is and what to do.
+/// The reason, the owner, and the remedy.
 pub fn check_state_dir(path: &Path) -> Result<(), String> {
     let alone = Sharing::default();
     alone.check_links(path)?;
@@ -314,30 +314,30 @@ pub fn check_state_dir(path: &Path) -> Result<(), String> {
     alone.check(path, &metadata)
 }
 
-/// The most that is read from a file of settings, certificates or secrets, in bytes.
+/// The maximum length of a file of settings, certificates or secrets, in bytes.
 const FILE_LENGTH_MAX: u64 = 1 << 20;
 
-/// Reads a text that this process relies on: settings, users, a token. The file must belong to this user or to root, and have none of the
-/// rights `exposed`; and no other user may be able to lead us to another file.
+/// Reads a text that this process relies on, such as settings, users or a token. The file must belong to this user or to root, and have
+/// none of the mode bits `exposed`; and no other user may be able to redirect the path to another file.
 ///
 /// # Errors
-/// The system's, and [`io::ErrorKind::PermissionDenied`] with whose file it is and what to do.
+/// The system's error, and [`io::ErrorKind::PermissionDenied`] with the owner and the remedy.
 pub fn read_trusted(path: &Path, exposed: u32) -> io::Result<String> {
     text(read_trusted_bytes(path, exposed)?)
 }
 
-/// Reads a file of which the same is true, and which need not be a text.
+/// Like [`read_trusted`], for a file that need not be a text.
 ///
 /// # Errors
-/// As of [`read_trusted`].
+/// Those of [`read_trusted`].
 pub fn read_trusted_bytes(path: &Path, exposed: u32) -> io::Result<Vec<u8>> {
     read_bounded(open_trusted(path, exposed)?)
 }
 
-/// Checks a file of which the same is true, and which a library reads by itself and without a bound.
+/// Checks a file as [`read_trusted`] does, and its length, for a library that reads it without a limit.
 ///
 /// # Errors
-/// As of [`read_trusted`].
+/// Those of [`read_trusted`].
 pub fn check_trusted(path: &Path, exposed: u32) -> io::Result<()> {
     let metadata = open_trusted(path, exposed)?.metadata()?;
     if metadata.is_file() && metadata.len() <= FILE_LENGTH_MAX {
@@ -349,12 +349,12 @@ pub fn check_trusted(path: &Path, exposed: u32) -> io::Result<()> {
     ))
 }
 
-/// Opens a file of which the same is true.
+/// Opens a file with the checks of [`read_trusted`].
 ///
 /// # Errors
-/// As of [`read_trusted`].
+/// Those of [`read_trusted`].
 pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
-    // Another user's pipe is not waited for. One of this user's, such as a shell makes for `<(…)`, is read as it comes.
+    // Opening another user's pipe must not block. A pipe of this user's, such as a shell makes for `<(…)`, is read normally.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let open = |path: &Path| OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = open_trusted_by(path, exposed, open)?;
@@ -362,16 +362,16 @@ pub fn open_trusted(path: &Path, exposed: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a text as [`read_trusted`] does, from a file in a directory with the state of a node; see [`open_in_state_dir`].
+/// Reads a text as [`read_trusted`] does, from a file in a node's state directory; see [`open_in_state_dir`].
 ///
 /// # Errors
-/// As of both.
+/// Those of both.
 pub fn read_in_state_dir(path: &Path, exposed: u32) -> io::Result<String> {
     let open = |path: &Path| open_in_state_dir(path, OpenOptions::new().read(true));
     text(read_bounded(open_trusted_by(path, exposed, open)?)?)
 }
 
-/// Reads the rest of a file, which may be a device or a pipe without an end.
+/// Reads the rest of a file up to a limit: it may be an endless device or pipe.
 fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(FILE_LENGTH_MAX + 1).read_to_end(&mut bytes)?;
@@ -386,11 +386,11 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Opens a regular file in a directory with the state of a node. Another user may have had a hand in the directory, and may have left a
-/// link there, which would lead to any file of this user's, or a pipe, which nothing must wait for.
+/// Opens a regular file in a node's state directory. Another user may have been able to write there, and may have left a link to any file
+/// of this user's, or a pipe, on which opening would block.
 ///
 /// # Errors
-/// The system's, and what else than a regular file it is.
+/// The system's error, or the kind of a file that is not regular.
 pub fn open_in_state_dir(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let opened = options.custom_flags(flags).open(path);
@@ -427,16 +427,15 @@ fn open_trusted_by(
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     Sharing::default().check_links(path).map_err(refused)?;
     let file = open(path)?;
-    // Of the very file that is read.
+    // The opened file is checked, not its path.
     check_owner(&file.metadata()?, exposed)?;
     Ok(file)
 }
 
-/// Checks a program before it is run: the same is required of it as of a file that is relied on, and no other user could put another one in
-/// its place meanwhile.
+/// Checks a program before it is run: it must pass the checks of [`read_trusted`], and no other user may be able to replace it meanwhile.
 ///
 /// # Errors
-/// As of [`read_trusted`].
+/// Those of [`read_trusted`].
 #[cfg(feature = "kubernetes")]
 pub(crate) fn check_program(path: &Path) -> io::Result<()> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
@@ -444,24 +443,24 @@ pub(crate) fn check_program(path: &Path) -> io::Result<()> {
     alone.check_links(path).map_err(refused)?;
     let metadata = fs::metadata(path)?;
     check_owner(&metadata, 0o022)?;
-    // It is run by its name, which is only as good as each directory on the way.
+    // It is run by its path, so each directory in the path must be trusted too.
     check_directories(&path.canonicalize()?, |_| OTHERS_WRITE)?;
     alone.check(path, &metadata).map_err(refused)
 }
 
 /// Returns the path, without symbolic links, of a file whose content runs in this process, such as a database with triggers. Only this
 /// user, root and the group of this process may change it or the files that are kept beside it, under its name and one of `endings`; and no
-/// other user may make one of these, or put another file in the place of one.
+/// other user may make or replace one of these.
 ///
 /// # Errors
-/// The system's, and [`io::ErrorKind::PermissionDenied`] with the user who else could do so and the remedy.
+/// The system's error, and [`io::ErrorKind::PermissionDenied`] with the other user who could, and the remedy.
 pub fn check_run_here(path: &Path, endings: &[&str]) -> io::Result<PathBuf> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     Sharing::default().check_links(path).map_err(refused)?;
     let group = rustix::process::getegid().as_raw();
     let exposed = |found: &Metadata| if found.gid() == group { OTHERS_WRITE } else { 0o022 };
     let path = path.canonicalize()?;
-    // First of all, so that nothing changes any more that is looked at after this.
+    // Checked first, so that no other user can change the files that are checked next.
     check_directories(&path, exposed)?;
     let directory = parent(&path);
     let found = fs::metadata(&directory)?;
@@ -490,8 +489,8 @@ pub fn check_run_here(path: &Path, endings: &[&str]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Checks each directory on the way to a file: a different user who owns one of them, or has one of the rights `exposed` to it, could put
-/// another file in the place of that one.
+/// Checks each directory in the path of a file: another user who owns one of them, or has one of the mode bits `exposed` there, could
+/// replace the file.
 fn check_directories(path: &Path, exposed: impl Fn(&Metadata) -> u32) -> io::Result<()> {
     let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let me = rustix::process::geteuid().as_raw();
@@ -536,13 +535,13 @@ fn check_owner(metadata: &Metadata, exposed: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The parts of a path, the first one last; the root begins again.
+/// Returns the components of a path in reverse order.
 fn reversed(path: &Path) -> Vec<PathBuf> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     parts.map(|part| PathBuf::from(part.as_os_str())).rev().collect()
 }
 
-/// To close a file drops what this process has locked in it, by another thread of it perhaps; so none is opened.
+/// Makes an empty file without opening it: closing a file would release the locks of all threads of this process on it.
 #[cfg(target_os = "linux")]
 fn make_empty(path: &Path) -> io::Result<()> {
     use rustix::fs::FileType;

@@ -1,4 +1,4 @@
-//! Errors of the system that pass by themselves, and those that last until an operator acts.
+//! Errors of the system that may pass without a repair, and errors that last until an operator acts.
 //!
 //! Answers of a store are classified by the store: [`OpenError::Unavailable`] may pass, [`OpenError::Refused`] does not. This module is
 //! for the errors that all stores meet when they open files and start threads.
@@ -7,7 +7,8 @@ use std::io::{self, ErrorKind};
 
 use crate::open_error::OpenError;
 
-/// Returns whether the same may succeed a little later: a shortage of this machine, an interruption, or a peer that is not there yet.
+/// Returns whether the failed operation may succeed later: after a shortage of this machine, an interruption, or while a peer is not there
+/// yet.
 #[must_use]
 pub fn is_passing(error: &io::Error) -> bool {
     // The system's own numbers, where they have no kind that is stable: too many open files, here and on the whole machine,
@@ -38,13 +39,14 @@ pub fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// The error of a file that a store needs to be opened: of credentials, of TLS.
+/// Returns the error for a file that is needed to open a store, such as credentials or certificates.
 #[cfg_attr(not(feature = "network"), allow(dead_code, reason = "local stores have no such files"))]
 pub(crate) fn of_file(why: String, error: &io::Error) -> OpenError {
     if is_passing(error) { OpenError::Shortage { why } } else { OpenError::Refused { why } }
 }
 
-/// The error of the files in which a store on this machine is kept. A path that leads nowhere may be made, and a full disk be given room.
+/// Returns the error for the files of a store on this machine. Trying again may help even with a missing path or a full disk, which an
+/// operator may repair meanwhile.
 #[cfg_attr(
     not(any(feature = "file", feature = "sqlite")),
     allow(dead_code, reason = "there is no local store")
@@ -84,7 +86,7 @@ mod tests {
             (Errno::ISDIR, false),
             (Errno::ROFS, false),
             (Errno::LOOP, false),
-            // While a node runs, its store's errors are always tried again; at the start a full disk is an operator's.
+            // A running node retries all errors of its store; at the start, a full disk needs an operator.
             (Errno::NOSPC, false),
             (Errno::DQUOT, false),
             (Errno::IO, false),

@@ -1,8 +1,7 @@
 //! [`ReadLimit`]: the limit of bytes read from a server until an answer ends.
 //!
-//! The clients of Redis and PostgreSQL keep the part of an answer that they have read until it ends, and the server decides when it
-//! does. So the stream that they read from counts, and ends with an error where a server sends more than the longest answers to all
-//! pending requests.
+//! The clients of Redis and PostgreSQL keep the part of an answer that they have read until it ends, and the server decides when it does.
+//! So the stream under them counts the bytes, and fails when a server sends more than the longest answers to all pending requests.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +11,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The bytes that one connection has read since an answer last ended, and the answers that are waited for.
+/// The bytes that one connection has read since an answer last ended, and the number of pending answers.
 #[derive(Debug)]
 pub(crate) struct ReadLimit {
-    /// The most that is read for one answer, in bytes.
+    /// The maximum length of one answer, in bytes.
     answer_max: usize,
     read: AtomicUsize,
     waiting: AtomicUsize,
@@ -37,7 +36,7 @@ impl ReadLimit {
         PendingRead(Arc::clone(self))
     }
 
-    /// Notes that an answer has ended. A request that was given up has none: what is read for it counts on.
+    /// Resets the count, because an answer has ended. An abandoned request does not reset it: the bytes read for it stay counted.
     pub(crate) fn renew(&self) {
         self.read.store(0, Ordering::SeqCst);
     }

@@ -13,7 +13,7 @@ use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
 
-/// Between two attempts to connect.
+/// The pause between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that breaks.
@@ -79,7 +79,7 @@ impl<C: Breakable> Reconnecting<C> {
         lock(&self.0).live.clone()
     }
 
-    /// Does not use this connection again.
+    /// Discards this connection, if it is still the present one.
     pub(crate) fn give_up(&self, live: &Arc<C>) {
         lock(&self.0).live.take_if(|newest| Arc::ptr_eq(newest, live));
     }

@@ -32,7 +32,7 @@ use crate::error_text::shortened;
 /// The version of the format that is written, and the highest that is understood.
 pub const FORMAT: u64 = 1;
 
-/// The longest record, in bytes. The smallest limit of the stores to come is far above it.
+/// The longest record, in bytes. The limits of all stores are far above it.
 pub const LENGTH_MAX: usize = 64 * 1024;
 
 /// The fields that this version knows.
@@ -69,7 +69,7 @@ pub enum RecordError {
         /// The format in the record.
         found: u64,
     },
-    /// A field is missing, or is not what it must be.
+    /// A field is missing, or has an invalid value.
     #[error(
         "its field `{field}` {}. The record was left as it is. Repair the field by hand, and raise the \
          version that the store counts for it",
@@ -81,7 +81,7 @@ pub enum RecordError {
         /// The mistake in it.
         why: String,
     },
-    /// No leadership can follow: its token has none after it.
+    /// No leadership can follow: its token is the last one.
     #[error(
         "its token {token} is at the end, the last one is {TOKEN_MAX}: nobody can be elected after it. The record was left as it is. \
          If the token was written by hand, write one that is above all that were given, and raise the version that the store \
@@ -91,7 +91,7 @@ pub enum RecordError {
         /// The token.
         token: FencingToken,
     },
-    /// Its version is none that the store gives, or has none after it.
+    /// Its version is not one that the store assigns, or is the last one.
     #[error(
         "its version is {found}, and a version is {allowed}: nobody can write over the record, nor be elected. It was left as it is. \
          Give it another version by hand"
@@ -99,16 +99,16 @@ pub enum RecordError {
     Version {
         /// The version.
         found: String,
-        /// The versions that the store knows.
+        /// The versions that the store assigns.
         allowed: &'static str,
     },
 }
 
-/// Puts a record into bytes.
+/// Encodes a record.
 ///
 /// # Errors
-/// [`RecordError::TooLong`], [`RecordError::TokenAtEnd`], or [`RecordError::Field`] where `unknown` holds what [`decode`] has not put
-/// there.
+/// [`RecordError::TooLong`], [`RecordError::TokenAtEnd`], or [`RecordError::Field`] if `unknown` has content that does not come from
+/// [`decode`].
 pub fn encode(record: &Record) -> Result<Vec<u8>, RecordError> {
     if record.token > TOKEN_MAX {
         return Err(RecordError::TokenAtEnd { token: record.token });
@@ -131,7 +131,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
         return Err(RecordError::TooLong { length: bytes.len() });
     }
     let fields: Fields = serde_json::from_slice(bytes).map_err(|error| not_json(&error))?;
-    // The format comes first: of a later one, nothing else may be understood.
+    // The format is checked first: the other fields of a later format may have another meaning.
     let format: u64 = fields.required("primacy")?;
     if format > FORMAT {
         return Err(RecordError::LaterFormat { found: format });
@@ -153,7 +153,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
     })
 }
 
-/// Refuses a record that no node can lead by or take.
+/// Refuses a record whose token does not allow another leadership.
 ///
 /// # Errors
 /// [`RecordError::TokenAtEnd`]
@@ -163,7 +163,7 @@ pub(crate) fn check_token(record: Record) -> Result<Record, RecordError> {
     if is_used_up { Err(RecordError::TokenAtEnd { token }) } else { Ok(record) }
 }
 
-/// The top of a record as it is written.
+/// The top level of an encoded record.
 struct WireRecord<'a> {
     record: &'a Record,
     unknown: &'a Fields,
@@ -268,8 +268,7 @@ impl Fields {
         self.optional(name)?.ok_or_else(|| field(name, "is missing"))
     }
 
-    /// The content of [`Record::unknown`]: the fields that this version does not know as a JSON object, or nothing at all where there
-    /// are none.
+    /// The content of [`Record::unknown`]: the fields that this version does not know as a JSON object, or empty if there are none.
     fn unknown(self) -> Result<Box<[u8]>, RecordError> {
         let unknown: Vec<_> =
             self.0.into_iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())).collect();

@@ -1,4 +1,4 @@
-//! [`Register`]: the one thing that a store must be able to do.
+//! [`Register`]: a cell with compare-and-set, the interface of a store that keeps records.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -39,8 +39,8 @@ pub trait Register: Send + Sync + Debug {
     /// Resolves when the record may have changed since the last read or successful write through this handle,
     /// and at once if it already has.
     ///
-    /// It may resolve without a change, and it is a hint only: the caller reads now and then as well. It may be
-    /// dropped and asked for again without missing anything. Of several tasks that wait on one handle, each is
+    /// It is only a hint: it may resolve without a change, and the caller must also read periodically. The future may
+    /// be dropped and requested again without missing a change. Of several tasks that wait on one handle, each is
     /// woken.
     fn changed(&self) -> Pending<'_, ()>;
 }
@@ -54,7 +54,7 @@ pub enum ReadError {
         /// The error.
         why: String,
     },
-    /// The store answered, with something that is no record of this version. It is left as it is.
+    /// The store answered with content that is not a record of this format. The content is left as it is.
     #[error("the record is not usable: {error}")]
     Malformed {
         /// The reason that it is no record.
@@ -68,13 +68,14 @@ pub enum SetError {
     /// The version is not the expected one; nothing was written.
     #[error("the record has changed since it was read")]
     Conflict,
-    /// It may have been written, or may yet be. Read before believing anything, and never simply repeat it.
+    /// The record may have been written, or may yet be. The caller must read before it draws conclusions, and must not
+    /// blindly repeat the write.
     #[error("it is not known whether the record was written: {}", shortened(.why))]
     Unknown {
         /// The error.
         why: String,
     },
-    /// Nothing was written, and nothing of it will be.
+    /// Nothing was written, and nothing will be.
     #[error("the record was not written: {}", shortened(.why))]
     Unavailable {
         /// The error.

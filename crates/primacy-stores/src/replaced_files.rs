@@ -14,7 +14,7 @@ pub struct Stamp {
     place: (u64, u64),
     length: u64,
     written: (i64, i64),
-    /// A file that was moved here keeps the time at which it was written, and not this one.
+    /// The time of the inode's last change. A file that was moved here keeps its modification time, but not this one.
     changed: (i64, i64),
 }
 
@@ -30,7 +30,7 @@ impl Stamp {
     }
 }
 
-/// The stamps of files as they are now; `None` for one that cannot be looked at.
+/// Returns the current stamps of files; `None` for a file that cannot be examined.
 #[must_use]
 pub fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
     paths.iter().map(|path| Stamp::of(path).ok()).collect()
@@ -58,16 +58,16 @@ mod from_files {
     pub struct Sources(Vec<(PathBuf, Option<Stamp>)>);
 
     impl Sources {
-        /// Notes what a file is like, before it is read by others.
+        /// Notes the stamp of a file, before other code reads the file.
         pub fn add(&mut self, path: &Path) {
             self.0.push((path.to_owned(), Stamp::of(path).ok()));
         }
 
-        /// The same of a file that users other than this one and root must not be able to change, and that its reader reads without a
-        /// bound. A missing file is reported by its reader.
+        /// Like [`add`](Self::add), for a file that only this user and root may be able to change, and whose reader has no limit on its
+        /// length. A missing file is reported by its reader.
         ///
         /// # Errors
-        /// As of [`check_trusted`].
+        /// Those of [`check_trusted`].
         pub fn add_trusted(&mut self, path: &Path) -> io::Result<()> {
             self.add(path);
             match check_trusted(path, 0o022) {
@@ -79,7 +79,7 @@ mod from_files {
         /// Reads a file, and notes its stamp beforehand. It must belong to this user or to root, and no other user may write to it.
         ///
         /// # Errors
-        /// As of [`read_trusted`].
+        /// Those of [`read_trusted`].
         pub fn read_to_string(&mut self, path: &Path) -> io::Result<String> {
             self.add(path);
             read_trusted(path, 0o022)
@@ -92,7 +92,7 @@ mod from_files {
 
     /// A value that is made of some files.
     pub struct FromFiles<T> {
-        /// Names it in the log.
+        /// The name of the value in the log.
         what: &'static str,
         load: Load<T>,
         state: Mutex<State<T>>,
@@ -107,7 +107,7 @@ mod from_files {
     }
 
     impl<T: Clone> FromFiles<T> {
-        /// Makes the value for the first time. `load` tells the [`Sources`] of every file that it reads.
+        /// Makes the value for the first time. `load` adds every file that it reads to the [`Sources`].
         ///
         /// # Errors
         /// That of `load`.
@@ -121,7 +121,7 @@ mod from_files {
             Ok(Self { what, load, state })
         }
 
-        /// Returns the value as the files have it now, or as they had it last.
+        /// Returns the value of the present files, or the last valid one.
         pub fn current(&self) -> T {
             // Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
             let mut state = lock(&self.state);

@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 
 use crate::attempts;
 
-/// Runs `work` on the stores' thread, and waits for its result. An error means that it did not come to an end.
+/// Runs `work` on the stores' thread, and waits for its result. An error means that it did not finish.
 ///
-/// Dropping the future gives the work up: it ends at the next point at which it waits.
+/// Dropping the future cancels the work at the next point at which it waits.
 pub(crate) async fn run<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, String> {
@@ -32,17 +32,17 @@ pub(crate) fn spawn<T: Send + 'static>(
 /// Runs `work` on the stores' thread to its end, or to that of the process.
 #[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
 pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
-    // Dropping it leaves the work alone.
+    // Dropping the handle does not cancel the work.
     drop(handle()?.spawn(work));
     Ok(())
 }
 
-/// Work that is given up when this is dropped.
+/// Work that is cancelled when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Aborted<T>(JoinHandle<T>);
 
 impl<T> Aborted<T> {
-    /// Gives the work up now.
+    /// Cancels the work.
     #[cfg(feature = "postgres")]
     pub(crate) fn abort(&self) {
         self.0.abort();
@@ -70,7 +70,7 @@ fn handle() -> Result<&'static Handle, String> {
             .enable_all()
             .thread_keep_alive(std::time::Duration::MAX)
             .build()?;
-        // Names are looked up on a second thread. It is there from now on: where the system has none to give, tokio panics.
+        // Host names are looked up on a second thread. It is started here and kept: tokio would panic later if it could not start one.
         runtime.spawn_blocking(|| ());
         let handle = runtime.handle().clone();
         let serve = move || runtime.block_on(std::future::pending::<()>());

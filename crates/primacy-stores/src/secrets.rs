@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// A shorter text may be a part of any word.
+/// The shortest secret that is removed, in bytes: a shorter text may be a part of any word.
 const LENGTH_MIN: usize = 8;
 
-/// The number of secrets that are remembered, of which the oldest is forgotten: they are replaced while a process runs.
+/// The maximum number of remembered secrets; the oldest is forgotten first. Secrets are replaced while a process runs.
 const REMEMBERED_MAX: usize = 64;
 
 static SECRETS: Mutex<VecDeque<Box<str>>> = Mutex::new(VecDeque::new());
 
-/// Has a password, token or key left out of all that is shown from now on.
+/// Remembers a password, token or key, which is removed from all texts that are shown from now on.
 pub(crate) fn remember(secret: &str) {
     let secret = secret.trim();
     if secret.len() < LENGTH_MIN {

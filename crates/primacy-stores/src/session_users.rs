@@ -1,22 +1,22 @@
-//! The elections of a process that use a session which they may share.
+//! The elections of a process that share a session.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use crate::mutex::lock;
 
-/// The handle that uses the session, of each election; none where one has used it before.
+/// The handle of each election that uses the session; `None` if a handle has used it before.
 #[derive(Debug, Default)]
 pub(crate) struct SessionUsers(Mutex<HashMap<String, Option<u64>>>);
 
 impl SessionUsers {
     /// Joins this handle on this election to the session; returns whether it may use it. Once one has joined, no other
-    /// handle on that election may: requests of the first one that are not done have the same name in the store.
+    /// handle on that election may: pending requests of the first one use the same name in the store.
     pub(crate) fn join(&self, election: &str, handle: u64) -> bool {
         *lock(&self.0).entry(election.to_owned()).or_insert(Some(handle)) == Some(handle)
     }
 
-    /// This handle uses it no more; whether others do.
+    /// Removes this handle; returns whether others use the session.
     pub(crate) fn leave(&self, election: &str, handle: u64) -> bool {
         let mut users = lock(&self.0);
         if let Some(used) = users.get_mut(election).filter(|used| **used == Some(handle)) {

@@ -18,8 +18,8 @@ use crate::register::Pending;
 /// session, two handles on one election never do. Requests of a session that has ended do nothing. The entry of a handle that is
 /// dropped goes by itself, after the session's timeout.
 pub trait Sessions: Send + Sync + Debug {
-    /// Begins a session, or takes the one that other elections of this process have begun with the same `timeout`: the time that
-    /// the store shall wait for a keep-alive before it takes this process to be gone.
+    /// Begins a session, or takes the one that other elections of this process have begun with the same `timeout`: the time for which the
+    /// store waits for a keep-alive before it ends the session.
     ///
     /// Dropping the future may leave a session behind that is not kept alive.
     fn begin(&self, timeout: Duration) -> Pending<'_, Result<Begun, SessionError>>;
@@ -37,18 +37,18 @@ pub trait Sessions: Send + Sync + Debug {
         holder: &'a Holder,
     ) -> Pending<'a, Result<QueuePosition, SessionError>>;
 
-    /// Takes this session's entry out of the queue; also one that an earlier [`campaign`](Self::campaign), whose answer was lost, may
-    /// have made; never one that a later `stand` makes, however late or often this request takes effect. The session goes on.
+    /// Removes this session's entry from the queue, also an entry of an earlier [`campaign`](Self::campaign) whose answer was lost, but
+    /// never an entry of a later one, however late or often this request takes effect. The session goes on.
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
-    /// Takes this session's entry out of the queue, if it is still there, and ends the session, unless other elections use it.
+    /// Removes this session's entry from the queue, if it is still there, and ends the session, unless other elections use it.
     fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
     /// Returns the first entry in the queue; `None` if the queue is empty.
     fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>>;
 
-    /// Removes the entry of this incarnation from the queue, and ends its session where that can be done from outside. For its
-    /// guardian: the process and all its work must be gone. Returns whether there was anything.
+    /// Removes the entry of this incarnation from the queue, and ends its session where another client can do that. For its guardian: the
+    /// process and all its work must be gone. Returns whether there was anything to remove.
     fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>>;
 
     /// Asks the first in the queue, whose token this must be, to resign; `by` names the requester, for people. It finds the
@@ -59,12 +59,12 @@ pub trait Sessions: Send + Sync + Debug {
         by: &'a str,
     ) -> Pending<'a, Result<bool, SessionError>>;
 
-    /// Resolves when the last answer of [`campaign`](Self::campaign) or [`first`](Self::first) through this handle may be out of date,
-    /// and at once if it already is: where this session is behind others, when the next one before it goes; where it is first,
-    /// when its own entry is changed or removed; where it has no entry, when another one is first.
+    /// Resolves when the last answer of [`campaign`](Self::campaign) or [`first`](Self::first) through this handle may be out of date, and
+    /// at once if it already is: if this session is behind others, when the entry directly before its own goes; if it is first, when its
+    /// own entry is changed or removed; if it has no entry, when another entry becomes the first.
     ///
-    /// It may resolve without a change, and it is a hint only: the caller looks now and then as well. It may be dropped and
-    /// asked for again without missing anything.
+    /// It is only a hint: it may resolve without a change, and the caller must also check periodically. The future may be dropped and
+    /// requested again without missing a change.
     fn changed(&self) -> Pending<'_, ()>;
 }
 
@@ -80,7 +80,7 @@ pub struct Begun {
 /// The reason that a request in a session was not answered as expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// There is no such session, or no more, by the store's answer; with it go its entries.
+    /// By the store's answer, the session does not exist or has ended; its entries are gone with it.
     #[error("the session has ended: {}", shortened(.why))]
     Ended {
         /// The store's answer.
@@ -92,7 +92,7 @@ pub enum SessionError {
         /// The error.
         why: String,
     },
-    /// The store answered that this is not to be: it lacks a right, for example. Trying again does not help by itself.
+    /// The store refused the request, for example because this client lacks a permission. Trying again does not help by itself.
     #[error("the store refuses: {}", shortened(.why))]
     Refused {
         /// The store's answer.

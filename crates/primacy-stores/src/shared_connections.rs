@@ -1,7 +1,7 @@
 //! Connections that several elections of one process share, so that each need not have its own.
 //!
-//! Two handles on the *same* election do not share one: what one of them holds open in the store, a session for
-//! example, must not be taken for the other's.
+//! Two handles on the *same* election do not share one: the state that one of them has in the store, such as a session,
+//! must not be taken for the other's.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::mutex::lock;
 
-/// The connections of one kind of store, each under what it was opened with.
+/// The connections of one kind of store, by the key with which each was opened.
 #[derive(Debug)]
 pub(crate) struct SharedConnections<T> {
     slots: Mutex<Vec<(String, Weak<Slot<T>>)>>,
@@ -33,8 +33,8 @@ impl<T> SharedConnections<T> {
         Self { slots: Mutex::new(Vec::new()) }
     }
 
-    /// A share of a connection that was opened with `key`, for `election`: of one that is there and has no handle on
-    /// this election yet, or of a new one, which `open` makes. It must return at once, and connect when it is used.
+    /// Returns a share, for `election`, of a connection with this key: of an existing one that has no handle on this
+    /// election, or of a new one from `open`, which must return at once and connect when it is used.
     pub(crate) fn join<E>(
         &self,
         key: &str,
@@ -77,7 +77,7 @@ impl<T> Drop for Share<T> {
     }
 }
 
-/// Of the key nothing: it may hold a password.
+/// Leaves out the key, which may hold a password.
 impl<T: fmt::Debug> fmt::Debug for Share<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Share")

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct SingleFlight<T> {
     /// The number of calls so far.
     asked: AtomicU64,
-    /// The last result, with the number of calls that it was for.
+    /// The last result, and the number of calls that had arrived before its request started.
     answered: tokio::sync::Mutex<Option<(u64, T)>>,
 }
 

@@ -9,10 +9,10 @@
 //! one file; each is a connection. A database that this store makes is in WAL mode and carries [`APPLICATION_ID`]; in one that
 //! another program has made it only adds its table, and only when the first record is written.
 //!
-//! **A new database has nothing to wait for.** In an ordinary store, absence has no version, so a node that creates a record must
-//! hold it for a whole duration before it may lead. But where the transaction that writes the very first schema of a database also
-//! writes the record, there was never another one. So [`open`] puts a released record there, with the milliseconds since 1970 as
-//! its token. Where the database was there before, absence is absence.
+//! **A new database has nothing to wait for.** In an ordinary store, absence has no version, so a node that creates a record must hold it
+//! for a whole duration before it may lead. But where the transaction that writes the very first schema of a database also writes the
+//! record, there was never another one. So [`open`] puts a released record there, with the milliseconds since 1970 as its token. In a
+//! database that existed before, a missing record has no version, as in an ordinary store.
 
 mod database_file;
 mod watch;
@@ -96,7 +96,7 @@ pub async fn open(path: &Path, election: &str) -> Result<SqliteRegister, OpenErr
     start(path, Sharing::default(), election, true).await
 }
 
-/// The same, and an error if there is no database. Nothing is written.
+/// Like [`open`], but a missing database is an error. Nothing is written.
 ///
 /// # Errors
 /// As for [`open`].
@@ -138,12 +138,12 @@ impl Register for SqliteRegister {
                 return Err(ReadError::Unavailable { why: THREAD_STOPPED.to_owned() });
             };
             let found = result?;
-            // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before the record is
-            // decoded, because a record that is invalid is not a change either.
+            // Noted here and not by the thread, because a read that was dropped has returned no version; and before the record is decoded,
+            // because an invalid record must not be reported as a change again and again.
             let version = found.as_ref().map_or(0, |(_, version)| *version);
             self.seen.store(version, Ordering::SeqCst);
             let Some((bytes, version)) = found else { return Ok(None) };
-            // The last one has none after it, and no write could succeed.
+            // No version follows the last one, so no write could succeed.
             if !(1..i64::MAX).contains(&version) {
                 return Err(wrong_version(version.to_string()));
             }
@@ -318,9 +318,9 @@ impl Database {
         Ok(found)
     }
 
-    /// The row of the election, or why it is none that this store writes.
+    /// Returns the row of the election, or the reason that this store cannot have written it.
     fn select(&self) -> Result<Option<Row>, rusqlite::Error> {
-        // A record that is too long is not read: as many zeros show that it is.
+        // A record that is too long is not read: zeros of a length above the limit are returned instead.
         let mut select = self.connection.prepare(&format!(
             "SELECT iif(octet_length(record) > {0}, zeroblob({0} + 1), record), version \
              FROM main.primacy_record WHERE election = ?1",
@@ -357,7 +357,7 @@ impl Database {
             Some(version) => update(&transaction, &self.election, version, bytes),
         };
         let Some(version) = written.map_err(failed)? else {
-            // Dropping the transaction rolls it back; a table that was made for nothing goes with it.
+            // Dropping the transaction rolls it back, with a table that was made in it.
             return Err(SetError::Conflict);
         };
         if let Err(error) = transaction.commit() {
@@ -375,8 +375,8 @@ impl Database {
 
 /// Writes the first record of an election; `None` if there is one.
 ///
-/// Versions start from a number that is drawn and not from 1, so that where a record was deleted by hand, a version of the old one
-/// is none of the new one. (The time of day would not do: it goes back, and writes may be faster.)
+/// Versions start from a random number and not from 1, so that after a record was deleted by hand, no version of the old one is a version
+/// of the new one. (The time of day is unsuitable: it can go back, and writes may be faster.)
 fn insert(
     transaction: &Transaction<'_>,
     election: &str,
@@ -390,7 +390,7 @@ fn insert(
     Ok((rows == 1).then_some(version))
 }
 
-/// Positive, and with more room above it than there will ever be writes.
+/// Draws a first version: positive, and with more room above it than there will ever be writes.
 fn draw_version() -> Result<i64, getrandom::Error> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)?;
@@ -510,8 +510,8 @@ fn refusal(path: &Path, error: &rusqlite::Error) -> OpenError {
     }
 }
 
-/// Returns whether an error while opening passes by itself: others use the database, or this process has too few descriptors or too
-/// little memory. SQLite does not tell why a file could not be opened, so it is tried whether this user may.
+/// Returns whether an error while opening passes by itself: others use the database, or this process has too few descriptors or too little
+/// memory. SQLite does not report why a file could not be opened, so this user's permissions are checked.
 fn is_shortage(path: &Path, error: &rusqlite::Error) -> bool {
     const SHORT_OF_MEMORY: i32 = ffi::SQLITE_IOERR_NOMEM;
     const SHARED_MEMORY: i32 = ffi::SQLITE_IOERR_SHMOPEN;

@@ -1,9 +1,8 @@
-//! A number that tells one store from another.
+//! [`StoreId`]: a random number that identifies a store.
 //!
-//! Nodes that meet over a network *and* in a store must mean the same store: where each has one of its own, each finds
-//! itself confirmed by it. A URL does not tell, for `sqlite:/var/lib/billing.db` names another file on every machine, and
-//! the same server has many names. So the first to open a store draws a number and leaves it there, and nodes compare
-//! what they have found.
+//! Nodes that communicate over a network *and* share a store must use the same store: with a store of its own, each node would find itself
+//! confirmed. URLs do not show this, because `sqlite:/var/lib/billing.db` names another file on every machine, and one server has many
+//! names. So the first node that opens a store writes a random number there, and nodes compare the numbers that they find.
 //!
 //! The number is the nonce of a record like any other, under a name that no election can have. It is written once. A copy
 //! of a store, such as a restored backup, has the number of its original.
@@ -40,10 +39,10 @@ pub enum StoreIdError {
 }
 
 impl StoreId {
-    /// Returns the number of the store at `url`; the first node ever to call this leaves `drawn` there, which must be random.
+    /// Returns the number of the store at `url`; the first node ever to call this writes `drawn` there, which must be random.
     ///
-    /// Open the election's own register first: a store that is made for it knows that its record was never held, and a store
-    /// that was there before does not. Dropping the future may leave `drawn` there, too.
+    /// Open the election's own register first: a store that is made for it knows that its record was never held, and a store that existed
+    /// before does not. Dropping the future may leave `drawn` there, too.
     ///
     /// # Errors
     /// [`StoreIdError`]

@@ -1,4 +1,4 @@
-//! [`StoreThread`]: the thread of a store whose requests block, as a handle on an election sees it.
+//! [`StoreThread`]: a handle's connection to the thread of a store whose requests block.
 
 use std::sync::{Arc, OnceLock, mpsc};
 
@@ -18,7 +18,7 @@ pub(crate) type Reply<T> = oneshot::Sender<T>;
 pub(crate) struct StoreThread<R, P, V> {
     requests: mpsc::Sender<R>,
     place: Arc<P>,
-    /// The newest version that the thread has come across.
+    /// The newest version that the thread has read or written.
     latest: watch::Receiver<V>,
     /// Started by the first wait for a change.
     watcher: OnceLock<Option<Watcher>>,
@@ -65,7 +65,7 @@ where
         answer.await.ok()
     }
 
-    /// Resolves when the thread comes across a version that is news; never, where the watcher, which `watch` starts, cannot be started.
+    /// Resolves when the thread finds a version for which `is_news` is true; never if the watcher, which `watch` starts, cannot be started.
     pub(crate) async fn changed(
         &self,
         watch: impl FnOnce(Arc<P>, mpsc::Sender<R>) -> Option<Watcher>,
@@ -74,7 +74,7 @@ where
         let watcher = self.watcher.get_or_init(|| watch(Arc::clone(&self.place), self.requests.clone()));
         let moved = self.latest.clone().wait_for(is_news).await.is_ok();
         if !moved || watcher.is_none() {
-            // Nothing will ever be noticed; the caller's own reading now and then has to do.
+            // No change can be noticed here; the caller's periodic reads find it.
             std::future::pending::<()>().await;
         }
     }

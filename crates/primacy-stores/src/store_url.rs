@@ -1,6 +1,6 @@
 //! The parts of a store's URL: `SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH?NAME=VALUE&NAME=VALUE`.
 //!
-//! Unlike in URLs of the web, there may be several hosts. `%XX` encodes a byte, everywhere but in a host.
+//! Unlike an HTTP URL, it may have several hosts. `%XX` encodes a byte, except in a host.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -140,7 +140,7 @@ impl Host {
     }
 }
 
-/// Without what could be a secret.
+/// Leaves out all parts that could be secret.
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreUrl")

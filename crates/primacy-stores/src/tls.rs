@@ -44,10 +44,10 @@ impl Files {
         Ok(Self { ca, identity })
     }
 
-    /// Takes the setting `tls` from a URL, which is one of the two words; returns whether the connection is protected.
+    /// Takes the setting `tls` from a URL, whose value is the word for on or for off; returns whether TLS is used.
     ///
     /// # Errors
-    /// [`OpenError::Malformed`] for another word, and for files that would not be used.
+    /// [`OpenError::Malformed`] for another value, and for files that would not be used.
     pub(crate) fn take_tls(
         &self,
         url: &mut StoreUrl,
@@ -70,9 +70,9 @@ impl Files {
         self.ca.is_some() || self.identity.is_some()
     }
 
-    /// Returns the client's TLS configuration. Always with ring, whichever provider the program has. The files are read again when they
-    /// have changed: each handshake uses their present content, and none resumes an earlier session, which was verified with an earlier
-    /// content.
+    /// Returns the client's TLS configuration. It always uses ring, whichever provider the program has installed. The files are read again
+    /// when they have changed: each handshake uses their present content, and none resumes an earlier session, which was verified with an
+    /// earlier content.
     ///
     /// # Errors
     /// [`OpenError::Refused`] for a file that cannot be read or holds no certificate, no key, or one that does not fit.
@@ -82,7 +82,7 @@ impl Files {
         let credentials = Arc::new(Reread(FromFiles::open("the certificates of a store", load)?));
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| OpenError::Refused { why: error.to_string() })?;
-        // The verifier is that of the library; only which authorities it trusts is looked up each time.
+        // The verifier is the library's; only its trusted authorities are looked up for each handshake.
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::clone(&credentials) as _);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),

@@ -1,4 +1,4 @@
-//! Noticing writes of other processes without constant polling: the shared part of the stores of one machine.
+//! Detection of other processes' writes without constant polling: the shared part of the stores of one machine.
 //!
 //! The `watch.rs` of each of them has the directories that it watches, and the meaning of their events.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The polling interval where the system sends no notifications.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A thread that asks for a look when there may be something to see. Dropping it stops it.
+/// A thread that has the record checked when it may have changed. Dropping the watcher stops the thread.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     _stop: Stop,
@@ -62,7 +62,7 @@ pub(crate) mod notify {
         stop: Arc<OwnedFd>,
     }
 
-    /// Rings when it is dropped.
+    /// An event that is signalled when this is dropped.
     #[derive(Debug)]
     pub(crate) struct StopEvent(Arc<OwnedFd>);
 
@@ -84,14 +84,14 @@ pub(crate) mod notify {
     }
 
     impl Directories {
-        /// None is watched yet.
+        /// Returns a set without directories, and the event that ends its waits.
         pub(crate) fn new() -> io::Result<(Self, StopEvent)> {
             let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
             let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
             Ok((Self { inotify, stop: Arc::clone(&stop) }, StopEvent(stop)))
         }
 
-        /// Watches this directory too; a repetition has no effect.
+        /// Adds a directory; adding it again has no effect.
         pub(crate) fn add(&self, directory: &Path, interest: WatchFlags) -> Result<(), Errno> {
             inotify::add_watch(&self.inotify, directory, interest | WatchFlags::ONLYDIR).map(drop)
         }
@@ -109,7 +109,8 @@ pub(crate) mod notify {
             }
         }
 
-        /// Takes all events that are there: the name of the file that each is about, empty for the directory itself.
+        /// Passes all pending events to `take`, each with the name of its file, which is empty for the directory
+        /// itself.
         pub(crate) fn drain(&self, mut take: impl FnMut(&[u8], ReadFlags)) {
             let mut buffer = [MaybeUninit::uninit(); 4096];
             let mut events = inotify::Reader::new(&self.inotify, &mut buffer);

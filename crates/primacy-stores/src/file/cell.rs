@@ -1,4 +1,4 @@
-//! The file: its content, reading it, and replacing it.
+//! The file of the record: its format, and how it is read and replaced.
 //!
 //! ```text
 //! primacy-file 1 12-00c0ffee00c0ffee nightly
@@ -40,14 +40,14 @@ pub(super) enum Content {
         version: Version,
         bytes: Vec<u8>,
     },
-    /// Something that has no version, and so cannot be replaced.
+    /// Content that has no version, and so cannot be replaced.
     Foreign {
         error: RecordError,
         checksum: u64,
     },
 }
 
-/// The mark by which a change is noticed.
+/// The identity of a content, by which a change is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Absent,
@@ -62,13 +62,13 @@ pub(super) enum Step {
     Compare,
     /// Write the new record beside the old one.
     Write,
-    /// Put it on the disk.
+    /// Flush it to the disk.
     Flush,
-    /// Put it in the place of the old one.
+    /// Rename it over the old one.
     Rename,
-    /// Put that on the disk.
+    /// Flush the rename to the disk.
     FlushName,
-    /// Make sure that others find it.
+    /// Check that the path still leads to the directory.
     Check,
 }
 
@@ -114,7 +114,8 @@ pub(super) fn read(folder: &Folder<'_>) -> Result<Content, String> {
 /// Replaces the record if it still has the version `expect`, where `None` means that there must be none. `before` is
 /// called before each step, and may fail in its place.
 ///
-/// Until the rename is asked for, nothing has happened; from then on it may have.
+/// An error before the rename means that nothing was written; an error from the rename on means that the outcome is
+/// unknown.
 pub(super) fn compare_and_set(
     place: &StoreDirectory,
     expect: Option<&Version>,
@@ -157,7 +158,7 @@ pub(super) fn compare_and_set(
     Ok(version)
 }
 
-/// Puts the new record beside the old one, whole and on the disk.
+/// Writes the new record beside the old one, and flushes it to the disk.
 fn prepare(
     folder: &LockedFolder<'_>,
     text: &[u8],
@@ -180,7 +181,7 @@ fn prepare(
     before(Step::Flush).and_then(|()| file.sync_all()).map_err(|error| (Step::Flush, error))
 }
 
-/// A version that no other write has had or will have: the number behind the count is drawn for it alone.
+/// Draws a version that no other write has: the given count, and a random number.
 fn draw(count: u64) -> Result<Version, String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| format!("no random number could be drawn: {error}"))?;

@@ -1,4 +1,4 @@
-//! The directories: which may be used, whether they are still the same, and the lock.
+//! The directories of the store and of an election: the checks of their owners and identities, and the lock.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,11 +42,11 @@ pub(super) struct StoreDirectory {
     /// The longest content that is read, in bytes.
     length_max: usize,
     identity: Identity,
-    /// Keeps the directory from being forgotten once it is removed: a file system gives its number to a new one then.
+    /// Keeps the directory open: otherwise the file system could give its inode number to a new one after it is removed.
     _opened: OwnedFd,
 }
 
-/// A directory is the same one as long as these are, if it was open all the time.
+/// The identity of a directory, which is unique as long as the directory is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -67,7 +67,7 @@ pub(super) struct LockedFolder<'a>(Folder<'a>);
 
 impl Drop for LockedFolder<'_> {
     fn drop(&mut self) {
-        // Closing would do, unless a process that was forked meanwhile has the same opening.
+        // Closing would suffice, unless a process that was forked meanwhile shares the open file.
         let _ = rustix::fs::flock(&self.0.directory, FlockOperation::Unlock);
     }
 }
@@ -137,7 +137,7 @@ impl StoreDirectory {
         Ok(Self { path, sharing, election, name, length_max: LENGTH_MAX, identity, _opened: opened })
     }
 
-    /// The same place, for contents up to this length.
+    /// Sets the maximum length of contents.
     pub(super) fn with_length_max(self, length_max: usize) -> Self {
         Self { length_max, ..self }
     }
@@ -222,7 +222,7 @@ impl StoreDirectory {
         Ok(Some(Folder { place: self, directory, identity }))
     }
 
-    /// The same, but makes the directory if there is none. Its name is on the disk when this returns.
+    /// Like [`enter`](Self::enter), but makes the directory if there is none. Its name is flushed to the disk when this returns.
     pub(super) fn enter_or_make(&self) -> Result<Folder<'_>, String> {
         let root = self.root()?;
         if let Some(folder) = self.enter_below(&root)? {
@@ -257,7 +257,7 @@ impl<'a> Folder<'a> {
         &self.directory
     }
 
-    /// Puts the names of the files in it on the disk.
+    /// Flushes the names of the files in it to the disk.
     pub(super) fn flush(&self) -> Result<(), String> {
         flush(&self.directory, &self.place.folder_path())
     }
@@ -294,7 +294,7 @@ impl<'a> Folder<'a> {
             match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => {
-                    // For a caller that gives up first.
+                    // Shown by a caller that gives up before the lock is free.
                     if wait == LOCK_WAIT_MAX {
                         attempts::failed(&held());
                     }
@@ -338,13 +338,13 @@ fn make(path: &Path, sharing: Sharing) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(unavailable(error)),
     }
-    // What cannot be flushed is not used.
+    // A directory that cannot be flushed is not used.
     std::fs::File::open(&parent)
         .map_err(unavailable)
         .and_then(|directory| flush(&directory, &parent).map_err(|why| OpenError::Unavailable { why }))
 }
 
-/// Puts the name of a store's directory on the disk: the process that made it may have been killed before that.
+/// Flushes the name of a store's directory to the disk: the process that made it may have been killed before it did so.
 ///
 /// The name of a mount point does not belong to this store, and its parent's file system may not be one that can be
 /// flushed.
@@ -359,7 +359,7 @@ fn flush_parent(path: &Path) -> Result<(), OpenError> {
     let unavailable = |why: String| OpenError::Unavailable { why };
     match std::fs::File::open(parent) {
         Ok(directory) => flush(&directory, parent).map_err(unavailable),
-        // Made by another user: a process that makes one here does not go on without having flushed it.
+        // Another user's process made it, and did not go on before it had flushed the name.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => {
             Err(passing::of_local(format!("{} cannot be opened: {error}", parent.display()), &error))
@@ -367,7 +367,7 @@ fn flush_parent(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Puts the names in a directory on the disk.
+/// Flushes the names in a directory to the disk.
 fn flush(directory: impl AsFd, shown: &Path) -> Result<(), String> {
     #[cfg(test)]
     FLUSHED.with_borrow_mut(|flushed| flushed.push(shown.to_owned()));
@@ -381,9 +381,9 @@ thread_local! {
     pub(super) static FLUSHED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// The election as the name of a directory: small letters, digits, `-` and `_` as they are, and every other byte as `%`
-/// and two digits. So names that differ by case alone do not meet where a file system takes them for the same. A long
-/// name is cut, and completed by a checksum; the record names its election.
+/// The election as the name of a directory: small letters, digits, `-` and `_` as they are, and every other byte as `%` and two digits. So
+/// names that differ by case alone do not collide on a file system that ignores case. A long name is cut, and completed by a checksum; the
+/// record names its election.
 fn directory_name(election: &str) -> String {
     let mut name = String::new();
     for byte in election.bytes() {

@@ -1,4 +1,4 @@
-//! [`FileDocument`]: bytes of any program in a directory, replaced in the way of the record of an election.
+//! [`FileDocument`]: bytes of any program in a directory, replaced like the record of an election.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::register::{Pending, ReadError, SetError};
 /// A file in a directory, as a [`Document`]: `NAME.election/record`, whose first line belongs to the store, and whose rest are
 /// the bytes. It promises what the store `file` promises, to the processes of one machine.
 ///
-/// Each request has a thread of its own as long as it lasts, because file systems block.
+/// Each request runs on a thread of its own, because file systems block.
 #[derive(Clone, Debug)]
 pub struct FileDocument {
     place: Arc<StoreDirectory>,
@@ -46,7 +46,7 @@ impl Document for FileDocument {
                 None => Ok(Content::Absent),
                 Some(folder) => {
                     let content = cell::read(&folder)?;
-                    // Its writer may have died before its flush, and no node may rely on a record that a power cut takes away.
+                    // Its writer may have been killed before its flush, and no node may rely on a record that a power cut could remove.
                     folder.flush()?;
                     Ok(content)
                 }
@@ -56,7 +56,7 @@ impl Document for FileDocument {
                 Content::Absent => Ok(None),
                 Content::Foreign { error, .. } => Err(ReadError::Malformed { error }),
                 Content::Cell { version, mut bytes } => {
-                    // The end of the last line is the store's.
+                    // The final line feed is the store's.
                     bytes.truncate(bytes.len() - usize::from(bytes.ends_with(b"\n")));
                     Ok(Some((bytes, version)))
                 }

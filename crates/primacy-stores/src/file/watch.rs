@@ -1,4 +1,4 @@
-//! Noticing writes of other processes without constant polling.
+//! Detection of other processes' writes without constant polling.
 //!
 //! Two directories are watched with inotify: the election's, where a rename puts each new record, and the store's, where
 //! the election's may come and go. Where inotify is not available, the record is polled every 50 ms.
@@ -62,7 +62,7 @@ mod notify {
             loop {
                 // Watched before it is looked at, so that nothing comes in between.
                 let watched = self.directories.add(&self.folder_path, ELECTION);
-                // Where there is none, the store's directory tells when it comes.
+                // If it does not exist, an event of the store's directory reports its creation.
                 let is_blind = !matches!(watched, Ok(()) | Err(Errno::NOENT));
                 if !look() || !self.wait(is_blind) {
                     return;

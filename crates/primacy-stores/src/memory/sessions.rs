@@ -47,7 +47,7 @@ enum Seen {
         token: FencingToken,
         asked_to_resign: bool,
     },
-    /// Behind this one, which is the next.
+    /// Behind the entry with this token, the next one ahead.
     Behind(FencingToken),
     /// Without an entry.
     Outside {
@@ -67,9 +67,9 @@ struct State {
     sessions: BTreeMap<SessionId, (Duration, Instant)>,
     /// Of each election, its entries, in order.
     queues: BTreeMap<String, Vec<Standing>>,
-    /// Counts sessions and entries, and is never set back.
+    /// The count of sessions and entries, which never decreases.
     count: u64,
-    /// No session gets a timeout outside of these.
+    /// The least and the greatest timeout of a session, if limited.
     timeouts: Option<(Duration, Duration)>,
 }
 
@@ -345,7 +345,7 @@ async fn sleep_until(end: Option<Instant>) {
     }
 }
 
-/// Ends with the first of the two.
+/// Resolves when the first of the two does.
 async fn either(a: impl Future, b: impl Future) {
     let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
     std::future::poll_fn(|context| {

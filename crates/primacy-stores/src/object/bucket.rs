@@ -1,4 +1,4 @@
-//! A bucket: requests to its store, the meaning of its answers, and a trial of its conditional writes.
+//! A bucket: requests to its store, the meaning of its answers, and a test of its conditional writes.
 
 use std::borrow::Cow;
 use std::error::Error as _;
@@ -17,7 +17,7 @@ use crate::open_error::OpenError;
 /// longer one is of no use to a lease.
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The object on which it is tried whether conditions are honoured. No election's object has this name.
+/// The object on which conditional writes are tested. No election's object has this name.
 const PROBE: &str = "primacy.probe";
 
 /// An ETag and a generation that no object has.
@@ -32,7 +32,7 @@ const RACES: usize = 2;
 /// The length at which an error is cut off. Some stores answer with pages.
 const SHOWN_LENGTH_MAX: usize = 400;
 
-/// A store, and the place in it below which everything is.
+/// A store, and the prefix of all objects in it.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(super) store: Arc<dyn ObjectStore>,
@@ -76,7 +76,7 @@ impl Bucket {
         self.prefix.clone().join(name)
     }
 
-    /// Tries, once for this connection, whether the store refuses what it must.
+    /// Tests, once for this connection, whether the store refuses writes whose conditions do not hold.
     pub(super) async fn probe(&self) -> Result<(), OpenError> {
         self.probed.get_or_try_init(|| self.try_out()).await.copied()
     }
@@ -89,7 +89,7 @@ impl Bucket {
                 return Err(OpenError::Unavailable { why });
             }
         }
-        // A race that has not been run to its end has shown nothing against the store.
+        // An unfinished race proves nothing against the store.
         let has_several = tokio::time::timeout(REQUEST_PATIENCE, self.several_win_a_race()).await;
         if !has_several.unwrap_or(false) {
             return Ok(());
@@ -103,11 +103,11 @@ impl Bucket {
         })
     }
 
-    /// Creates an object that is there, and replaces one by a version that it has not.
+    /// Tries to create an object that exists, and to replace a version that it does not have.
     async fn try_conditions(&self) -> Result<(), OpenError> {
         let mut found = self.try_write(PutMode::Create).await;
         if found.is_ok() {
-            // It was not there, or it does not matter to this store.
+            // The object did not exist, or the store ignores the condition.
             found = self.try_write(PutMode::Create).await;
         }
         self.judge(found, "If-None-Match")?;
@@ -115,8 +115,8 @@ impl Bucket {
         self.judge(found, "If-Match")
     }
 
-    /// Returns whether more than one was done of several writes at once that name the same version. A write without an answer,
-    /// or with an answer other than a success, is not counted: whether it was done is not known.
+    /// Sends several writes at once that name the same version, and returns whether more than one was done. A write without an answer, or
+    /// with an answer other than a success, is not counted: whether it was done is not known.
     async fn several_win_a_race(&self) -> bool {
         for _ in 0..RACES {
             let Ok(found) = self.store.head(&self.path(PROBE)).await else { return false };
@@ -190,7 +190,7 @@ pub(super) fn no_version() -> UpdateVersion {
     UpdateVersion { e_tag: Some(NO_ETAG.to_owned()), version: Some(NO_GENERATION.to_owned()) }
 }
 
-/// No two writes are alike: of equal ones the ETag would be the same, and the condition of the second would hold.
+/// Sends a write with unique content: equal contents would have the same ETag, and the condition of the second write would hold.
 async fn write_probe(store: &dyn ObjectStore, path: &Path, mode: PutMode) -> Result<(), Error> {
     let number = super::draw_number().map_err(|why| Error::Generic { store: "probe", source: why.into() })?;
     let text = format!(
@@ -269,7 +269,7 @@ fn without_details(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// An error without how long its request took: by that the text would be news each time. The client writes `URL in 1.5ms - WHY`.
+/// Removes the duration of the request from an error, which would make each text a new one. The client writes `URL in 1.5ms - WHY`.
 fn without_elapsed(text: &str) -> String {
     let is_elapsed = |word: &str| {
         let unit = word.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');

@@ -1,4 +1,4 @@
-//! Opening a store by its URL: the common part of the three kinds. Always with rustls and ring, and never sent twice.
+//! Opening a store by its URL: the common part of the three kinds. TLS always uses rustls with ring, and the library repeats no request.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -33,7 +33,7 @@ use crate::tls::Files;
 /// The time for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The most that is read of an answer that is no content of an object: an error, or credentials. In bytes.
+/// The maximum length of an answer without an object's content, such as an error or credentials, in bytes.
 const ANSWER_MAX: usize = 256 * 1024;
 
 /// The section of a file of credentials that is read, besides the lines before the first section.
@@ -57,7 +57,7 @@ static BUCKETS: SharedConnections<Arc<Bucket>> = SharedConnections::new();
 pub(crate) struct Settings {
     pub(crate) bucket: String,
     pub(crate) url: StoreUrl,
-    /// Another address than the provider's.
+    /// The address of the store, if it is not the provider's.
     pub(crate) endpoint: Option<String>,
     /// The names, in lower case, and values of the file of credentials.
     credentials: Vec<(String, String)>,
@@ -74,7 +74,7 @@ pub(crate) async fn open(address: Address, form: &'static str, build: Build) -> 
     Ok(Opened::Register(Arc::new(register)))
 }
 
-/// Reports the properties that no object store tells its clients as unknown, so that they are not taken for known.
+/// Reports as unknown the properties that object stores do not report to their clients.
 pub(crate) fn examine(address: &Address, form: &'static str, build: Build) -> Examination {
     let built = build_store(&address.rest, form, build);
     Box::pin(async move {
@@ -189,12 +189,12 @@ impl Settings {
     }
 }
 
-/// Nothing is sent twice but by us: a conditional write that is sent again meets itself, and looks like a rival's.
+/// Turns off the library's retries: a conditional write that is sent again conflicts with itself, as if a rival had written.
 pub(crate) fn send_once() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Makes HTTP clients with our own TLS: reqwest's own would want a provider for the whole process.
+/// Makes HTTP clients with this crate's TLS: reqwest's own needs a provider for the whole process.
 #[derive(Debug)]
 pub(crate) struct Connector {
     tls: ClientConfig,
@@ -202,7 +202,7 @@ pub(crate) struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // Of the options only this counts. The store's own services for credentials speak HTTP on the machine itself.
+        // The only option that is used. The services that issue credentials on the machine itself speak HTTP.
         let allows_http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
@@ -221,7 +221,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// A client that stops reading an answer at a limit: the library collects errors as long as they come.
+/// A client that limits the length of answers: the library reads errors without a limit.
 #[derive(Debug)]
 struct Limited(reqwest::Client);
 
@@ -250,8 +250,7 @@ fn is_endpoint(text: &str) -> bool {
     })
 }
 
-/// Reads `NAME = VALUE` lines, up to the first section that is not the default one, or below it. It is the form of the file
-/// that the tools of AWS write.
+/// Reads the `NAME = VALUE` lines of the default section, and those before the first section. The tools of AWS write such files.
 fn read_credentials(path: &Path, sources: &mut Sources) -> Result<Vec<(String, String)>, OpenError> {
     let text = sources.read_to_string(path).map_err(|error| {
         passing::of_file(format!("the credentials {} cannot be read: {error}", path.display()), &error)
@@ -261,7 +260,7 @@ fn read_credentials(path: &Path, sources: &mut Sources) -> Result<Vec<(String, S
     })
 }
 
-/// An error is the number of the wrong line.
+/// Parses the lines; the error is the number of an invalid line.
 fn parse_credentials(text: &str) -> Result<Vec<(String, String)>, u32> {
     let mut found = Vec::new();
     let mut is_ours = true;

@@ -1,4 +1,4 @@
-//! [`ObjectDocument`]: one object, its conditional writes, and what its doubtful answers come to.
+//! [`ObjectDocument`]: one object, its conditional writes, and the resolution of inconclusive answers.
 
 use std::fmt;
 use std::future::Future;
@@ -18,9 +18,10 @@ use crate::open_error::OpenError;
 use crate::register::{Pending, ReadError, SetError};
 use crate::runtime;
 
-/// The number of times a write is sent that the store puts off because another one is under way (409 of S3).
+/// The number of times that a write is sent while the store answers that another one is in progress (409 of S3).
 const SENDINGS_MAX: u32 = 6;
-/// The pause between two sendings, times the number of the sending; up to twice that, so that two writers do not keep meeting.
+/// The pause between two sendings, times the number of the sending, and at random up to twice as long, so that two writers do not keep
+/// colliding.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
 /// One object, as a [`Document`].
@@ -48,7 +49,7 @@ impl ObjectDocument {
         Ok(Self { bucket, path })
     }
 
-    /// The object of an election: its name, with what an object's name had better not have as `=` and two digits.
+    /// Returns the object of an election, named after it, with characters that are unsafe in object names as `=` and two digits.
     pub(super) fn of_election(bucket: Arc<Bucket>, election: &str) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         let letters = election.bytes().map(|byte| match byte {
@@ -59,8 +60,8 @@ impl ObjectDocument {
         Self { bucket, path }
     }
 
-    /// Tries, once for this connection, whether the store honours conditions: with writes to the object `primacy.probe` beside
-    /// this one whose conditions cannot hold, and with some at once that name the same version, of which one may be done.
+    /// Tries, once for this connection, whether the store honours conditions: with writes to the object `primacy.probe` beside this one
+    /// whose conditions cannot hold, and with concurrent writes that name the same version, of which only one may succeed.
     ///
     /// # Errors
     /// [`OpenError::Refused`] of a store that ignores conditions, compares and writes in two steps, or refuses the
@@ -71,10 +72,9 @@ impl ObjectDocument {
         probed.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))
     }
 
-    /// Sends a write of the object itself that names a version which it does not have, as a writer does that was paused while
-    /// another one wrote; after [`probe`](Self::probe), and so only where the store has refused such a write already. It has
-    /// the present bytes and attributes, so that little is lost where it is admitted all the same: tags, and everything
-    /// written between the reading and the writing.
+    /// Sends a write of the object itself that names a version which it does not have, like a writer that was paused while another one
+    /// wrote. It first calls [`probe`](Self::probe), so it is sent only if the store has already refused such a write. It carries the
+    /// present bytes and attributes: if it is admitted nevertheless, only tags and writes since the read are lost.
     pub async fn try_stale_write(&self) -> StaleWrite {
         if let Err(error) = self.probe().await {
             return StaleWrite::Unknown { why: error.to_string() };
@@ -115,7 +115,7 @@ impl ObjectDocument {
         found.await.unwrap_or_else(Err)
     }
 
-    /// Writes, and finds out what a doubtful answer means.
+    /// Writes, and resolves an inconclusive answer.
     pub(super) async fn write(&self, expect: Option<&Version>, bytes: Vec<u8>) -> Result<Version, SetError> {
         check_length(&bytes)?;
         let (mode, expect) = match expect {
@@ -203,7 +203,7 @@ impl Write {
             let why = shown(&error);
             match (meaning(&error), &self.mode) {
                 (Meaning::Condition, _) => {
-                    // A proxy on the way may have sent it twice, and the second have met the first.
+                    // A proxy may have sent it twice, and the second write may have conflicted with the first.
                     return match self.look().await {
                         Seen::Ours(version) => Ok(version),
                         Seen::Expected | Seen::Other => Err(SetError::Conflict),
@@ -217,10 +217,10 @@ impl Write {
                     Seen::Other => return Err(SetError::Conflict),
                     Seen::Expected if sending < SENDINGS_MAX => wait(sending).await,
                     Seen::Expected => return Err(SetError::Unavailable { why }),
-                    // It may have been sent twice on the way, and the second have met the first.
+                    // A proxy may have sent it twice, and the second write may have conflicted with the first.
                     Seen::Nothing(why) => return Err(SetError::Unknown { why }),
                 },
-                // The store's own answers: it has not done what it forbids or does not know.
+                // The store's own answers: it has not done a request that it forbids or does not know.
                 (
                     Meaning::NotAsked
                     | Meaning::Forbidden
@@ -235,7 +235,7 @@ impl Write {
         Err(SetError::Unavailable { why: "the store has put it off again and again".to_owned() })
     }
 
-    /// After an answer that does not say whether it was done.
+    /// Reads the object after an answer that does not say whether the write was done.
     async fn resolve(&self, why: String) -> Result<Version, SetError> {
         match self.look().await {
             Seen::Ours(version) => Ok(version),
@@ -257,7 +257,7 @@ impl Write {
 
 async fn wait(sending: u32) {
     let mut drawn = [0; 1];
-    // Without a number that is drawn it only waits as long as others do.
+    // Without a random number, it only waits as long as other writers do.
     let _ = getrandom::fill(&mut drawn);
     tokio::time::sleep(BUSY_WAIT * sending + BUSY_WAIT * sending * u32::from(drawn[0]) / 255).await;
 }
@@ -288,7 +288,7 @@ fn absent(error: &Error) -> Result<(), String> {
 }
 
 async fn fetch(store: &dyn ObjectStore, path: &Path, length_max: usize) -> Result<Option<Content>, String> {
-    // Content and version come in one answer, or a write could come between the two.
+    // Content and version come in one answer; otherwise a write could happen between the two.
     let found = match store.get_opts(path, GetOptions::default()).await {
         Ok(found) => found,
         Err(error) => return absent(&error).map(|()| None),
@@ -349,7 +349,7 @@ fn parse_version(version: &Version) -> Option<UpdateVersion> {
     let text = std::str::from_utf8(version.as_bytes()).ok()?;
     let mut parsed = UpdateVersion { e_tag: None, version: None };
     for line in text.strip_suffix('\n')?.split('\n') {
-        // They are sent in the head of a request.
+        // They are sent in headers of a request.
         if !line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return None;
         }

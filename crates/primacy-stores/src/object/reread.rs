@@ -17,7 +17,7 @@ use crate::replaced_files::FromFiles;
 /// A store, and the prefix that its URL names.
 pub(super) type Built = (Arc<dyn ObjectStore>, String);
 
-/// The store as its files have it at each request.
+/// A store that is built from the present files at each request.
 #[derive(Debug)]
 pub(super) struct Reread(pub(super) FromFiles<Built>);
 

@@ -1,4 +1,4 @@
-//! The file: what may be opened, whether it is still the same, and the bell.
+//! The database file: the checks before it is opened, the check that it is still the same, and the bell, which notifies other processes.
 //!
 //! Nothing here opens the database file. When a process closes any descriptor of a file, the kernel drops
 //! every lock that the process has on it, those of SQLite's connections included.
@@ -25,7 +25,7 @@ const DATABASE_LENGTH_MIN: u64 = 512;
 pub(super) struct DatabaseFile {
     path: PathBuf,
     file: FileId,
-    /// The write-ahead log and its index, since they were first seen.
+    /// The write-ahead log and its index, once they have been seen.
     beside: [OnceLock<FileId>; 2],
 }
 
@@ -86,7 +86,7 @@ const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), OpenError> {
     let refused = |why: String| OpenError::Refused { why };
     if is_in_open_directory(path) {
-        // In one with the sticky bit, too: a journal that another user puts there is played into the database.
+        // A directory with the sticky bit is refused too: SQLite would apply another user's journal to the database.
         return Err(refused(format!(
             "everybody may make files in the directory of {}, and SQLite would take some of these for its own; name a database in a \
              directory that only you may write to",
@@ -163,7 +163,7 @@ fn beside_of(path: &Path, beside: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Looks at a file, and returns its identity: the same as `seen`, if the file was seen before.
+/// Returns the identity of a file; an error if it was seen before, and is now missing or another file.
 fn check_file(path: &Path, seen: Option<FileId>) -> Result<Option<FileId>, String> {
     let shown = path.display();
     match path.metadata().map(|metadata| file_id(&metadata)) {
@@ -218,12 +218,12 @@ impl DatabaseFile {
         Ok(())
     }
 
-    /// Touches the file, so that watchers of its directory look at once. The write itself is no signal: it is seen before the commit
-    /// that makes it count.
+    /// Touches the file, so that watchers of its directory read at once. The write itself is not a usable signal: it is seen before its
+    /// commit.
     pub(super) fn ring(&self) {
         let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
         let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
-        // Without the bell they look a little later.
+        // Without the bell they read a little later.
         let _ = rustix::fs::utimensat(rustix::fs::CWD, &self.path, &times, rustix::fs::AtFlags::empty());
     }
 }

@@ -1,12 +1,12 @@
-//! Noticing writes of other processes without constant polling.
+//! Detection of other processes' writes without constant polling.
 //!
 //! The database's directory is watched with inotify. There are two signals:
 //!
-//! - **The bell.** A process that writes a record through this store touches the database file after the commit.
-//!   Then one look is enough, and it comes at once.
-//! - **A write.** Programs that write with SQL of their own, or that die between the commit and the bell, leave
-//!   only this. It comes *before* the commit counts, which happens in shared memory without any signal, so looking
-//!   once would be too early. We look again and again for a while, ever more slowly.
+//! - **The bell.** A process that writes a record through this store touches the database file after the commit. Then
+//!   one read is enough, and it is made at once.
+//! - **A write.** Programs that write with SQL of their own, or that are killed between the commit and the bell, cause
+//!   only this. It comes *before* the commit takes effect, which happens in shared memory without any signal, so one
+//!   read would be too early. The version is polled for a while, at growing intervals.
 //!
 //! Where inotify is not available, the version is polled every 50 ms.
 
@@ -38,8 +38,8 @@ mod notify {
 
     use crate::watch::notify::{Directories, StopEvent, WaitEnd};
 
-    /// The time after a write for which we look for its commit: longer than a busy disk takes to flush, which can
-    /// be seconds.
+    /// The time after a write for which its commit is polled for: longer than a busy disk takes to flush, which can be
+    /// seconds.
     const HASTE_DURATION: Duration = Duration::from_secs(15);
     const HASTE_WAIT_MIN: Duration = Duration::from_millis(1);
     const HASTE_WAIT_MAX: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ mod notify {
         Bell,
     }
 
-    /// The schedule of looks after a write: soon, and then ever more slowly.
+    /// The schedule of polls after a write, at growing intervals.
     struct Haste {
         wait: Duration,
         look_at: Instant,
@@ -85,7 +85,7 @@ mod notify {
         }
 
         pub(super) fn run(self, look: &impl Fn() -> bool) {
-            // Commits before the watch began are found by one look; writes without a commit yet, by haste.
+            // One read finds commits from before the watch began; polling finds writes that are not committed yet.
             let mut wanted = look();
             let mut haste = Some(Haste::prolong(None, Instant::now()));
             while wanted {
@@ -135,7 +135,7 @@ mod notify {
     }
 
     impl Haste {
-        /// More writes do not make us look more often, only longer.
+        /// Further writes make the polling longer, not more frequent.
         fn prolong(haste: Option<Self>, now: Instant) -> Self {
             let (wait, look_at) =
                 haste.map_or((HASTE_WAIT_MIN, now + HASTE_WAIT_MIN), |haste| (haste.wait, haste.look_at));

@@ -1,5 +1,5 @@
-//! URLs of stores: one that opens a store has the parts that it was given; any other is refused, and its password is not
-//! shown.
+//! Fuzz tests of store URLs: a valid URL is parsed into its parts; any other one is refused, with an error that does
+//! not show its password.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -36,7 +36,7 @@ fn any_url(url: &str, election: &str) {
     assert_eq!(format!("{}:{rest}", store.scheme), url);
     match (&store.support, store.scheme) {
         (Support::BuiltIn(..), "memory") => memory(url, rest, election),
-        // What opens these makes files.
+        // Opening these stores creates files.
         (Support::BuiltIn(..), _) => {}
         (Support::Feature(_), _) => {
             let refused = |url: &str| now(open(url, election)).err().unwrap();
@@ -45,13 +45,13 @@ fn any_url(url: &str, election: &str) {
     }
 }
 
-/// The store that leaves nothing behind is opened.
+/// Opens `memory:`, the store that leaves nothing behind.
 fn memory(url: &str, rest: &str, election: &str) {
     let is_election = check_election(election).is_ok();
     assert_eq!(is_election, (1..=200).contains(&election.len()) && !election.contains(char::is_control));
     let is_name = !rest.trim_start_matches('/').is_empty();
-    // A store in memory stays there once it is made, so only short names are made; the others are looked up without
-    // success.
+    // A store in memory lasts as long as the process, so only stores with short names are created; the others are only
+    // looked up.
     if rest.len() > 1 {
         match now(open_existing(url, election)).err().unwrap() {
             OpenError::Election { .. } => assert!(!is_election),
@@ -73,7 +73,7 @@ fn memory(url: &str, rest: &str, election: &str) {
     let opened = now(open(url, election));
     assert_eq!(opened.is_ok(), is_election && is_name);
     let Ok(opened) = opened else { return };
-    // Behind the same parts is the same place.
+    // A URL with the same parts opens the same store.
     let (record, version) = now(opened.read()).unwrap().unwrap();
     let record = Record { renewal: record.renewal.wrapping_add(1), ..record };
     let version = now(opened.compare_and_set(Some(&version), &record)).unwrap();
@@ -81,7 +81,7 @@ fn memory(url: &str, rest: &str, election: &str) {
     assert_eq!(now(again.read()).unwrap(), Some((record, version)));
 }
 
-/// A path is a part of a URL as it is: nothing of it is added, lost or taken for another part.
+/// Checks that the path is the rest of the URL, unchanged.
 #[cfg(any(feature = "file", feature = "sqlite"))]
 fn path(rest: &str) {
     use std::os::unix::ffi::OsStrExt as _;
@@ -103,8 +103,8 @@ fn path(rest: &str) {
     }
 }
 
-/// A refusal ends up in a log and on a terminal. Everything after the scheme may contain a password: so the text must be
-/// the same for any other text in its place.
+/// Checks that the text of a refusal, which is logged and shown, does not depend on the text after the scheme, which
+/// may contain a password.
 fn harmless(refused: &OpenError, url: &str, of: impl Fn(&str) -> OpenError) {
     let told = refused.to_string();
     assert!(!told.contains(char::is_control), "{told:?}");

@@ -14,8 +14,8 @@ fn lease_record() {
     });
 }
 
-/// Bytes that decode can be written: as the same record, in bytes that do not change any more. Bytes that do not are
-/// refused with a text that is fit for a log.
+/// Checks that bytes which decode are encoded as the same record, in bytes that stay the same from then on, and that
+/// other bytes are refused with a printable text.
 fn any_bytes(bytes: &[u8]) {
     let record = match decode(bytes) {
         Ok(record) => record,
@@ -35,7 +35,7 @@ fn any_bytes(bytes: &[u8]) {
     assert_eq!(json["holder"].get() == "null", record.holder.is_none());
 }
 
-/// Every record that a candidate writes is read as it was meant, and fits into every store.
+/// Checks that every record that a candidate writes is read back unchanged, and fits into every store.
 fn drawn_record(draw: &mut Draw<'_>) {
     let holder = (draw.byte() % 2 == 1).then(|| {
         let node = NodeId::new(draw.one_of(&["a", "b", "node-1.example:7401"])).unwrap();
