@@ -1,13 +1,14 @@
-//! Elections in Consul: a session, and a key that it locks, as with `consul lock`, so that both take part in the same election.
+//! Elections in Consul: a session, and a key that it locks, as with `consul lock`, so that Primacy and `consul lock` can take part in the
+//! same election.
 //!
-//! Promises  every answer that decides is linearizable; a token is higher than all before it, also where the key was deleted;
-//!           no more time is reported for a session than Consul waits; [`changed`](Sessions::changed) within a round trip, for
-//!           up to a hundred elections of a process.
+//! Promises  every decisive answer is linearizable; a token is higher than all before it, even if the key was deleted; the time reported
+//!           for a session is never longer than Consul waits; [`changed`](Sessions::changed) within a round trip, for up to a hundred
+//!           elections of a process.
 //! Assumes   Consul 1.7 or later, whose clocks run at about the rate of this one, and which is not restored from a snapshot.
 //! Leaves    all keys but those of its elections as they are.
 //!
-//! There is no queue in Consul: the first is the holder of the key, and the other candidates have no entry. The fastest of them
-//! is next. The client is the crate's own, over HTTP.
+//! There is no queue in Consul: the first is the holder of the key, and the other candidates have no entry. The fastest of them is next.
+//! The HTTP client is part of this crate.
 
 mod agent;
 mod api;
@@ -46,7 +47,7 @@ pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 /// The interval of attempts after a lock-delay: Consul does not notify of its end.
 const DELAY_POLL: Duration = Duration::from_millis(500);
 
-/// The pause before what a dropped handle has left is tried again to be freed.
+/// The pause between attempts to free the lock of a dropped handle.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The state that elections of one process share.
@@ -64,7 +65,7 @@ pub struct ConsulSessions {
     queue: Arc<Queue>,
 }
 
-/// A number for a handle that no other one of this process has.
+/// Returns a number for a handle, unique in this process.
 fn next_handle() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     COUNT.fetch_add(1, Ordering::SeqCst)
@@ -75,7 +76,7 @@ impl ConsulSessions {
         Self { share, queue }
     }
 
-    /// Does something with the key, on the stores' thread.
+    /// Runs a request for the key on the stores' thread.
     fn ask<'a, T, F>(
         &'a self,
         work: impl FnOnce(Arc<Queue>) -> F + Send + 'a,
@@ -155,7 +156,7 @@ impl Sessions for ConsulSessions {
             let waiting = runtime::run(async move {
                 queue.watch.start(&queue.api, &watches, &queue.user.key);
                 let mut latest = queue.watch.subscribe();
-                // The last answer may be renewed while this waits. Before the first answer, any state is news.
+                // Another request may update the last answer while this waits. Before the first answer, any state is news.
                 let is_news = |latest: &KeyObservation| match queue.told() {
                     (Some(told), _) => latest.is_news_to(&told),
                     (None, _) => latest.index > 0,
@@ -169,14 +170,14 @@ impl Sessions for ConsulSessions {
                 }
             });
             if waiting.await.is_err() {
-                // Nothing will ever be noticed; the caller's own looking now and then has to do.
+                // No change can be noticed here; the caller's periodic checks find it.
                 std::future::pending::<()>().await;
             }
         })
     }
 }
 
-/// Frees the lock, and destroys the session unless other elections use it: with those it goes on, and the lock must not.
+/// Frees the lock, and destroys the session unless other elections use it: then the session goes on, so the lock must be freed separately.
 async fn end(pool: &Pool, queue: &Queue, session: &str) -> Result<(), SessionError> {
     if queue.may_hold(session) {
         match queue.leave(session).await {
@@ -187,8 +188,8 @@ async fn end(pool: &Pool, queue: &Queue, session: &str) -> Result<(), SessionErr
     if pool.leave(session, &queue.user) { queue.api.destroy(session).await } else { Ok(()) }
 }
 
-/// A handle that is dropped may hold its key by a session that goes on with others. Its leadership, if it had one, was good for
-/// as long as a session is, so the key is freed after that time, and tried to be for as long as the session lasts.
+/// A dropped handle may hold its key with a session that other elections go on using. Its leadership, if it had one, is valid for the
+/// timeout of the session, so the key is freed after that time, with attempts as long as the session lasts.
 impl Drop for ConsulSessions {
     fn drop(&mut self) {
         let (pool, queue) = (Arc::clone(&self.share.pool), Arc::clone(&self.queue));
@@ -199,7 +200,7 @@ impl Drop for ConsulSessions {
         // Without the thread no request can be sent, and all sessions end by themselves.
         drop(runtime::detach(async move {
             for (session, ttl) in used {
-                // Consul ends a session that is not kept alive within twice its time, whether it can be reached or not.
+                // Consul ends a session that is not kept alive within twice its TTL, whether or not this process can reach it.
                 let gone_by = clock::now().after((2 * ttl).into());
                 tokio::time::sleep(ttl).await;
                 let may_last = || pool.is_used(&session) || clock::now() < gone_by;

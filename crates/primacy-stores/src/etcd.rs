@@ -1,17 +1,17 @@
-//! Elections in etcd: a queue of keys that go with their leases, in the layout of etcd's own clients, so that `etcdctl elect`
-//! and all other clients with that layout take part in the same election.
+//! Elections in etcd: a queue of keys attached to leases, in the layout of etcd's own clients, so that `etcdctl elect` and all other
+//! clients with that layout can take part in the same election.
 //!
-//! Promises  every answer that decides is linearizable; a token, which is the key's create revision, is higher than all before
-//!           it; no more time is reported for a session than etcd waits; [`changed`](Sessions::changed) misses nothing.
+//! Promises  every decisive answer is linearizable; a token, which is the key's create revision, is higher than all before it; the time
+//!           reported for a session is never longer than etcd waits; [`changed`](Sessions::changed) misses no change.
 //! Assumes   etcd 3.4 or later, whose clocks run at about the rate of this one.
 //! Leaves    all keys but those of its elections as they are.
 //!
-//! The client is the crate's own, over gRPC, with messages written by hand ([`api`]). Elections of one process that name the
-//! same URL share a connection, a stream of watches, and a session.
+//! The gRPC client is part of this crate, with messages written by hand ([`api`]). Elections of one process that name the same URL share a
+//! connection, a stream of watches, and a session.
 //!
-//! The effect of a lost answer: an entry is put if its key is not there, and so only once, however often it is sent. But a write
-//! that is still on its way when its candidate has left the queue would put the entry back, and the session goes on with other
-//! elections. So after a write without an answer the key is watched, and the entry taken out again.
+//! Lost answers: an entry is put only if its key does not exist, and so at most once, however often the request is sent. But a write that
+//! is still in transit when its candidate has left the queue would put the entry back, and the session goes on with other elections. So
+//! after a write without an answer the key is watched, and the entry removed again.
 
 pub mod api;
 mod client;
@@ -48,8 +48,8 @@ use crate::runtime;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared_connections::Share;
 
-/// The longest time until [`changed`](crate::Register::changed) resolves, of the record with `?recipe=lease`, where the cluster
-/// has a leader and the member that is watched answers. It is as a rule a few milliseconds.
+/// The longest time until [`changed`](crate::Register::changed) resolves, for the record of `?recipe=lease`, if the cluster has a leader
+/// and the member with the watch answers. It usually takes a few milliseconds.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
 /// The state that elections of one process share.
@@ -74,7 +74,7 @@ pub struct EtcdSessions {
 struct State {
     /// The entry that this handle has in the queue, or may have.
     own: Option<Own>,
-    /// The keys that [`Sessions::changed`] watches, and the revision that has been seen.
+    /// The keys that [`Sessions::changed`] watches, and the last revision seen.
     seen: Option<(Target, i64)>,
     watch: Option<Arc<Watch>>,
 }
@@ -83,9 +83,9 @@ struct State {
 struct Own {
     lease: Lease,
     entry: u64,
-    /// A write without an answer may yet land.
+    /// True if a write without an answer may still take effect.
     in_doubt: bool,
-    /// The revision at which etcd made it, if known.
+    /// The create revision of the entry, if known.
     created: Option<i64>,
 }
 
@@ -187,7 +187,7 @@ impl Sessions for EtcdSessions {
                     (Target { key: self.queue.prefix(), range_end: self.queue.end(), only: Only::Any }, -1)
                 };
                 let (target, revision) = state.seen.clone().unwrap_or_else(whole);
-                // A watch that has fired for a revision that has been seen since is spent.
+                // A watch that has fired for a revision that was seen since cannot be used again.
                 let is_of_use = |watch: &Arc<Watch>| {
                     watch.target == target && watch.has_fired().is_none_or(|fired| fired > revision)
                 };
@@ -204,8 +204,8 @@ impl Sessions for EtcdSessions {
     }
 }
 
-/// A handle that is dropped may have left an entry in a session that goes on. Its leadership, if it had one, was good for as
-/// long as a session is, so the entry is taken out after that time, as it would have gone if the session had been its own.
+/// A dropped handle may have left an entry in a session that goes on. Its leadership, if it had one, is valid for the TTL of the session,
+/// so the entry is removed after that time, as if the session had been the handle's own and had expired.
 impl Drop for EtcdSessions {
     fn drop(&mut self) {
         let left = self.share.pool.forget(&self.user);
@@ -233,7 +233,7 @@ impl Task {
                 Some(own) => own,
                 None => Own { lease, entry: draw()?, in_doubt: false, created: None },
             };
-            // Until it is answered, also if this is given up.
+            // In doubt until the answer arrives, also if this future is dropped.
             state.own = Some(Own { in_doubt: true, ..own });
             own
         };
@@ -256,7 +256,7 @@ impl Task {
             }
             Err(error) => {
                 if error == RequestError::NoSession {
-                    // With it go its entries.
+                    // The entries are gone with the session.
                     state.own = None;
                     state.seen = None;
                     self.connected.pool.ended(lease);
@@ -296,7 +296,7 @@ impl Task {
     }
 
     async fn end(&self, lease: Lease) -> Result<(), SessionError> {
-        // Where the session goes on with others, the entry must not.
+        // If other elections go on using the session, the entry must still be removed.
         match self.leave(lease).await {
             Ok(()) | Err(SessionError::Ended { .. }) => {}
             Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => return Err(error),
@@ -308,8 +308,7 @@ impl Task {
     async fn first(&self) -> Result<Option<Entry>, SessionError> {
         let (first, revision) = self.queue.first(&self.connected.client).await?;
         let mut state = lock(&self.state);
-        // With an entry of its own, the handle watches what is before that entry; but not where its session is lost, and not
-        // after that watch has fired.
+        // A handle with an entry watches the entry before its own, unless its session is lost or that watch has fired.
         let stands = state.own.is_some_and(|own| self.connected.pool.find(own.lease).is_some());
         let has_changed = state.watch.as_ref().is_some_and(|watch| watch.has_fired().is_some());
         if !stands || has_changed {
@@ -322,7 +321,7 @@ impl Task {
     }
 }
 
-/// Makes sure, from `after` on, that this entry is not in the queue, for as long as the session lasts.
+/// Keeps this entry out of the queue, from `after` on until the session ends.
 fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue, own: Own, after: Duration) {
     let (client, watches) = (Arc::downgrade(&connected.client), Arc::downgrade(&connected.watches));
     let alive = Arc::downgrade(session);
@@ -331,7 +330,7 @@ fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue,
         let lives = || alive.upgrade().is_some_and(|session| !session.has_ended());
         while lives() {
             let (Some(client), Some(watches)) = (client.upgrade(), watches.upgrade()) else { return };
-            // From before it is looked at, so that nothing is missed.
+            // The watch begins before the key is read, so that no write is missed.
             let target = Target { key: queue.key(own.lease), range_end: vec![], only: Only::Written };
             let watch = watches.watch(target, 0);
             if queue.leave(&client, own.lease, own.entry, None).await.is_err() {
@@ -342,7 +341,8 @@ fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue,
                 return;
             }
             drop((client, watches));
-            // A watch from now on begins when etcd has it, and a write may land before. So it is looked at now and then.
+            // A watch without a start revision begins when etcd receives it, and a write may come before that. So the key is also read
+            // periodically.
             let _ = tokio::time::timeout(TIDY_INTERVAL, watch.fired()).await;
         }
     };
@@ -351,7 +351,7 @@ fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue,
     }
 }
 
-/// The pause before an entry that could not be taken out is tried again.
+/// The pause before the next attempt to remove an entry.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The interval of reading a key that a late write may bring back, beside watching it.

@@ -7,15 +7,14 @@
 //!           are refused.
 //! Leaves    everything else in the database as it is. No clock of the server takes part.
 //!
-//! Each compare-and-set is one transaction, sent as one request: it locks the row (`SELECT … FOR UPDATE`), replaces it where
-//! its version is the expected one, and commits. A server runs none of the statements behind one that it refuses, so whatever
-//! it says before the commit means that nothing was written; all else is unknown. **Every write draws a version of its own**,
-//! 63 random bits: none comes back, be it that a row was deleted, a backup restored, or that a replica took over which had not
-//! heard of the latest ones.
+//! Each compare-and-set is one transaction, sent as one request: it locks the row (`SELECT … FOR UPDATE`), replaces it where its version is
+//! the expected one, and commits. A server does not run the statements after one that it refuses, so any error before the commit means that
+//! nothing was written; every other failure leaves the outcome unknown. **Every write draws its own version**, 63 random bits: no version
+//! is used again, even after a row was deleted, a backup restored, or a replica without the latest writes took over.
 //!
-//! InnoDB shows what is committed to others a moment before it is on disk. A handle that does not know what became of its own
-//! write must not find it so and then lose it in a crash. So its next read is a transaction that writes, too, and that the
-//! server therefore answers only when both are on disk.
+//! InnoDB shows a commit to other sessions a moment before it is on disk. A handle that does not know the outcome of its own write must not
+//! read it then and lose it in a crash. So its next read is a transaction that also writes, which the server answers only when both are on
+//! disk.
 //!
 //! All elections of a process that were opened with one URL share a few connections.
 
@@ -51,7 +50,7 @@ use crate::version_number;
 /// The longest delay of [`changed`](Register::changed), while the server answers and the machine lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// The interval at which a handle that waits for a change reads the version. The server sends no notice of a change.
+/// The interval at which a handle that waits for a change reads the version. The server sends no notifications.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The connections of this process.
@@ -68,7 +67,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
             pool,
             election: address.election,
             create: address.create,
-            // A handle before this one may have left a write whose outcome it did not learn. An onlooker writes nothing.
+            // An earlier handle may have left a write of unknown outcome. A handle that only reads does not write for this.
             unsure: Mutex::new(address.create.then_some(Unsure::Opened)),
             seen: SeenVersion::default(),
         })))
@@ -82,18 +81,18 @@ struct MysqlRegister {
     election: String,
     /// The table may be made.
     create: bool,
-    /// The reason why the next read must be durable, if it must.
+    /// The reason for which the next read must be durable, if it must.
     unsure: Mutex<Option<Unsure>>,
     seen: SeenVersion,
 }
 
-/// The reason why what a read shows may not be on disk.
+/// The reason for which the result of a read may not be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsure {
     /// Another handle may have left a write of unknown outcome.
     Opened,
-    /// A write that expects this version, or 0 for no record, has an unknown outcome. It can land for as long as the record has that
-    /// version: versions do not come back.
+    /// A write that expects this version, or 0 for no record, has an unknown outcome. It can take effect as long as the record has that
+    /// version: versions are not used again.
     Written(i64),
 }
 
@@ -118,7 +117,7 @@ impl MysqlRegister {
                 Err(SetError::Unknown { why: "the server has not answered every statement".to_owned() })
             }
             Ok(answers) if !is_one(&answers, writing.takes_writes_at) => {
-                // Nothing was written where it takes none.
+                // Nothing was written if the server takes no writes.
                 self.pool.forget_idle();
                 Err(SetError::Unavailable { why: READ_ONLY.to_owned() })
             }
@@ -153,7 +152,7 @@ impl MysqlRegister {
             Err(Failure::Duplicate) => return Err(unavailable("a read cannot collide".to_owned())),
         };
         if !is_one(&answers, reading.takes_writes_at) {
-            // There may be another one by now, whose writes it does not have.
+            // Another server may have taken over, whose writes this one does not have.
             self.pool.forget_idle();
             return Err(unavailable(READ_ONLY.to_owned()));
         }
@@ -177,7 +176,7 @@ impl Register for MysqlRegister {
                 self.seen.set(0);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because one that cannot be is not a change either.
+            // Noted before the record is decoded, because an invalid record must not be reported as a change again and again.
             self.seen.set(version.cast_unsigned());
             if version <= 0 {
                 let error = RecordError::Version { found: version.to_string(), allowed: "a number above 0" };
@@ -202,7 +201,7 @@ impl Register for MysqlRegister {
                     .await
                     .map_err(|error| SetError::Unavailable { why: error.to_string() })?;
             }
-            // Until the outcome is known. The future may be dropped.
+            // Set until the outcome is known, because the future may be dropped.
             let before = lock(&self.unsure).replace(Unsure::Written(expect.unwrap_or(0)));
             let written = self.write(expect, record).await;
             if !matches!(written, Err(SetError::Unknown { .. })) {
@@ -237,7 +236,7 @@ impl Register for MysqlRegister {
 
 const READ_ONLY: &str = "the server has become read-only; name the one that takes writes, too";
 
-/// Whether the one value of an answer is 1.
+/// Returns whether the single value of an answer is 1.
 fn is_one(answers: &[Answer], at: usize) -> bool {
     let row = answers.get(at).and_then(|answer| answer.rows.first());
     row.and_then(|row| table::text(row, 0)).is_some_and(|value| value == "1")

@@ -1,20 +1,19 @@
 //! The record of an election in a table of a PostgreSQL database: for processes that share a server.
 //!
-//! Promises  linearizable, and durable when a write returns, as the server is configured (`synchronous_commit` is
-//!           raised to `on`); [`changed`](Register::changed) within [`CHANGE_BOUND`], of a new holder at once.
-//! Assumes   one server that writes are sent to. Where it is replaced, all that it had acknowledged must have reached its
-//!           successor (`synchronous_standby_names`), and it must not go on by itself.
+//! Promises  linearizable, and durable when a write returns, as the server is configured (`synchronous_commit` is raised to `on`);
+//!           [`changed`](Register::changed) within [`CHANGE_BOUND`], at once for a new holder.
+//! Assumes   one server that takes writes. If it is replaced, everything that it had acknowledged must have reached its successor
+//!           (`synchronous_standby_names`), and it must not continue to take writes.
 //! Leaves    everything else in the database as it is. No clock of the server takes part.
 //!
-//! Each compare-and-set is one statement, and so one transaction. It names the version that it replaces; two that name
-//! the same one wait for each other at the row, and the later one finds it changed. **Every write draws a version of its
-//! own**, 63 random bits: none comes back, be it that a row was deleted, a backup restored, or that a standby took over
-//! which had not heard of the latest ones.
+//! Each compare-and-set is one statement, and so one transaction. It names the version that it replaces; of two that name the same one, the
+//! later waits at the row and finds it changed. **Every write draws its own version**, 63 random bits: no version is used again, even after
+//! a row was deleted, a backup restored, or a standby without the latest writes took over.
 //!
-//! All elections of a process that were opened with one URL share one connection, which is made anew when it breaks: the link. Their
-//! simultaneous requests are one statement: the batch. Statements are sent without a name, and their settings hold for their own
-//! transaction, so that a pooler which lends its connections for one transaction each may be in between; it is detected, and then changes
-//! are polled for instead of listened to.
+//! All elections of a process that were opened with one URL share one connection, the *link*, which reconnects when it breaks. Their
+//! simultaneous requests are sent as one statement, the *batch*. Statements are unnamed, and their settings apply only to their own
+//! transaction, so that a pooler in transaction mode may be in between; it is detected, and then changes are polled for instead of received
+//! by `LISTEN`.
 //!
 //! With `?recipe=advisory` the election is held by a lock that goes with its session instead, and no pooler may be in between: see
 //! `postgres/advisory.rs`.
@@ -63,15 +62,15 @@ use crate::version_number;
 /// holder, a release and a request to resign are notified at once, unless a pooler is in between.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// The tries of [`run`], and the time between them.
+/// The maximum number of tries of [`run`], and the pause between them.
 const RUN_TRIES: u32 = 4;
 const RUN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
 static LINKS: SharedConnections<Link> = SharedConnections::new();
 
-/// A PostgreSQL server that the application has a configuration for. All elections that are opened through it share one
-/// connection, which is made when the first one is opened.
+/// A PostgreSQL server, by the application's own configuration. All elections that are opened through it share one connection, which is
+/// made when the first one is opened.
 #[derive(Debug)]
 pub struct Postgres {
     settings: Settings,
@@ -83,8 +82,7 @@ impl Postgres {
     /// The server of `config`, which may name several hosts: the first that takes writes is used. `ca` is the file of the authorities that
     /// sign its certificate, or none for those that the system trusts; it counts unless the configuration turns TLS off.
     ///
-    /// A certificate that is shown is always verified, whatever `sslmode` says. Timeouts and `target_session_attrs` are this
-    /// store's own.
+    /// The server's certificate is always verified, whatever `sslmode` is. Timeouts and `target_session_attrs` are this store's own.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if the file cannot be used, [`OpenError::Malformed`] if no host is named.
@@ -92,7 +90,7 @@ impl Postgres {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let files = tls::Files { ca: ca.map(Path::to_owned), ..tls::Files::default() };
         let settings = Settings::of_config(config, &files)?;
-        // No URL begins so.
+        // No URL begins with this text.
         let key = format!("configuration {}", COUNT.fetch_add(1, Ordering::Relaxed));
         Ok(Self { settings, key })
     }
@@ -100,8 +98,7 @@ impl Postgres {
     /// Opens an election, and makes the table if there is none.
     ///
     /// # Errors
-    /// [`OpenError::Refused`] for a login or a right that is missing, [`OpenError::Unavailable`] if no server that takes
-    /// writes was reached in time.
+    /// [`OpenError::Refused`] for a missing login or right, [`OpenError::Unavailable`] if no server that takes writes was reached in time.
     pub async fn open(&self, election: &str) -> Result<Arc<dyn Register>, OpenError> {
         crate::election_name::check_election(election)?;
         let register = start(&self.key, &self.settings, election, true).await?;
@@ -112,7 +109,7 @@ impl Postgres {
     /// connections of their own.
     ///
     /// # Errors
-    /// As of [`open`](Self::open); also [`OpenError::Refused`] where a pooler is in between, or the server is older than PostgreSQL 14.
+    /// Those of [`open`](Self::open); also [`OpenError::Refused`] where a pooler is in between, or the server is older than PostgreSQL 14.
     pub async fn open_sessions(&self, election: &str) -> Result<Arc<dyn Sessions>, OpenError> {
         crate::election_name::check_election(election)?;
         let sessions = advisory::start(&self.key, &self.settings, election, true).await?;
@@ -120,9 +117,9 @@ impl Postgres {
     }
 }
 
-/// Runs statements that are no part of an election, such as those that make a fence, over a connection of its own to the server of a URL
-/// `postgres:…`. They are one transaction. One that is undone because others keep a table locked, or were making the same, is tried again,
-/// some times, with pauses in which the sessions that have queued behind it go on.
+/// Runs statements that are not part of an election, such as those that install a fence, over a separate connection to the server of a URL
+/// `postgres:…`. They are one transaction. If it is rolled back because other sessions keep a table locked, or are making the same object,
+/// it is tried again a few times, with pauses in which the sessions that have queued behind it continue.
 ///
 /// # Errors
 /// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached, none answered
@@ -147,7 +144,7 @@ pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
 /// Runs statements once, and returns the values of each row that they return, as text.
 ///
 /// # Errors
-/// As of [`run`].
+/// Those of [`run`].
 pub async fn ask(url: &str, statements: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
     let rest = url
         .strip_prefix("postgres:")
@@ -202,7 +199,7 @@ impl Drop for PostgresRegister {
 }
 
 impl PostgresRegister {
-    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
+    /// Notes the version that a request has seen; `count` is the number of notifications when it began.
     fn look(&self, count: u64, version: i64, record: Option<&Record>) {
         let version = version.cast_unsigned();
         self.changes.saw(count, version);
@@ -212,7 +209,7 @@ impl PostgresRegister {
     async fn write(&self, expect: Option<i64>, record: &Record) -> Result<i64, SetError> {
         let bytes = record::encode(record)?;
         let version = version_number::draw().map_err(|why| SetError::Unavailable { why })?;
-        // A notification takes a lock of the whole server while it is committed.
+        // The commit of a notification takes a server-wide lock.
         let is_news = self.last.is_news(expect.map(i64::cast_unsigned), record);
         let (election, token) = (self.election.clone(), record.token.to_string());
         let write = Write { election, expect, version, token, bytes, is_news };
@@ -252,7 +249,7 @@ impl Register for PostgresRegister {
                 self.look(count, 0, None);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because a record that is invalid is not a change either.
+            // Noted before the record is decoded, because an invalid record must not be reported as a change again and again.
             self.look(count, version, None);
             if version <= 0 {
                 let error = RecordError::Version { found: version.to_string(), allowed: "a number above 0" };

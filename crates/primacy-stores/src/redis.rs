@@ -1,21 +1,19 @@
 //! The record of an election in a hash of a Redis server: for processes that share one.
 //!
-//! Promises  linearizable, and as durable when a write returns as the server is configured; [`changed`](Register::changed)
-//!           within [`CHANGE_BOUND`], of a new holder at once. The highest token is in a key of its own, for guards.
-//! Assumes   **one** server that keeps what it has acknowledged. One that is replaced by its replica, or that restarts
-//!           without `appendfsync always`, forgets the newest writes, and a token can be given twice.
+//! Promises  linearizable, and as durable when a write returns as the server is configured; [`changed`](Register::changed) within
+//!           [`CHANGE_BOUND`], at once for a new holder. The highest token is in a separate key, for guards.
+//! Assumes   **one** server that keeps what it has acknowledged. A server that is replaced by its replica, or that restarts without
+//!           `appendfsync always`, loses the newest writes, and a token can be given twice.
 //! Leaves    every other key as it is. No clock of the server takes part, and no key expires.
 //!
-//! Each compare-and-set is one script, which the server runs as a whole. **Every write draws a version of its own**, 63
-//! random bits. A counter would not do: it goes back where a replica takes over that lags behind, and begins anew after
-//! `FLUSHALL`; and then a version that a node still names is that of another record. So a deleted record's version is none
-//! of the next one, whatever was deleted with it.
+//! Each compare-and-set is one script, which the server runs as a whole. **Every write draws its own version**, 63 random bits. A counter
+//! would be unsafe: it goes back when a lagging replica takes over, and restarts after `FLUSHALL`, and then a version that a node still
+//! names can belong to another record. With random versions, a deleted record's version is never used again.
 //!
-//! Reading is a script, too, and one that counts as writing, although it changes nothing: a replica refuses it, so that no
-//! node reads outdated data.
+//! A read is a script too, and counts as a write although it changes nothing: so a replica refuses it, and no node reads outdated data.
 //!
-//! All elections of a process that were opened with one URL share one connection, and their requests are on the way at
-//! once. It is made anew when it breaks: the link. Notices have a connection of their own.
+//! All elections of a process that were opened with one URL share one connection, the *link*, and their requests are pipelined. It
+//! reconnects when it breaks. Notices have a separate connection.
 
 mod diagnostics;
 mod inspection;
@@ -47,15 +45,14 @@ use crate::version_number;
 /// run. A new holder, a release and a request to resign are notified at once.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
 
-/// The interval at which a wait for a change reads the version: it finds changes without a notice.
+/// The interval at which a wait for a change reads the version: it finds changes that were not notified.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
 static LINKS: SharedConnections<Link> = SharedConnections::new();
 
-/// The key under which elections of the prefix `prefix` keep the highest token of `election`, as decimal digits. Where the
-/// guarded data is on the same server, a guard that looks there refuses a predecessor from the moment on at which its
-/// successor has taken the record.
+/// The key under which elections of the prefix `prefix` keep the highest token of `election`, as decimal digits. If the guarded data is on
+/// the same server, a guard that checks this key refuses a predecessor as soon as its successor has taken the record.
 #[must_use]
 pub fn fence_key(prefix: &str, election: &str) -> String {
     Keys::new(prefix, election).fence
@@ -93,7 +90,7 @@ impl Drop for RedisRegister {
 }
 
 impl RedisRegister {
-    /// Notes the version that was seen, by a request that began when `count` changes had been heard.
+    /// Notes the version that a request has seen; `count` is the number of notifications when it began.
     fn look(&self, count: u64, version: u64, record: Option<&Record>) {
         self.changes.saw(count, version);
         self.last.set(version, record);
@@ -136,7 +133,7 @@ impl Register for RedisRegister {
                 self.look(count, 0, None);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because a record that is invalid is not a change either.
+            // Noted before the record is decoded, because an invalid record must not be reported as a change again and again.
             self.look(count, version, None);
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             self.look(count, version, Some(&record));

@@ -1,8 +1,8 @@
-//! HTTP to the agents of Consul's that a URL names: connections of our own, one request at a time on each.
+//! HTTP to the Consul agents that a URL names, over this module's own connections, with one request at a time on each.
 //!
-//! A connection whose request was given up is closed and not used again, so no answer is ever taken for another's. A
-//! request that fails on a connection that has been used before is tried once on a new one, and after that with the next
-//! agent: every request may be carried out twice, see [`api`](super::api).
+//! A connection whose request was abandoned is closed, so no answer is ever taken for that of another request. A
+//! request that fails on a reused connection is tried once on a new one, and then with the next agent: every request
+//! may be carried out twice, see [`api`](super::api).
 
 use std::future::Future;
 use std::io;
@@ -28,7 +28,7 @@ use crate::replaced_files::FromFiles;
 use crate::runtime::{self, Aborted};
 use crate::store_url::Host;
 
-/// The time for a connection, TLS included. An agent runs on the same machine, or near.
+/// The time limit of a connection, TLS included. An agent runs on the same machine, or near.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// The longest answer that is read, in bytes. The longest value of a key is half of that by default.
@@ -37,7 +37,7 @@ const BODY_MAX: usize = 1 << 20;
 /// The number of connections kept for later requests.
 const IDLE_MAX: usize = 8;
 
-/// The agents, in the order of the URL, and the token that is sent to each.
+/// The agents, in the order of the URL, and the token for all of them.
 pub(super) struct Agents {
     hosts: Vec<Host>,
     default_port: u16,
@@ -52,7 +52,7 @@ pub(super) struct Agents {
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) method: Method,
-    /// Path and query, in which all is encoded that must be.
+    /// The path and query, percent-encoded.
     pub(super) target: String,
     pub(super) body: Vec<u8>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Question {
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// Of `X-Consul-Index`.
+    /// The value of `X-Consul-Index`.
     pub(super) index: Option<u64>,
     pub(super) body: Vec<u8>,
 }
@@ -94,7 +94,7 @@ impl Token {
     }
 }
 
-/// A guard that moves on to the next agent when a request is given up.
+/// A guard that makes the next agent the current one when a request is abandoned.
 struct Turn<'a> {
     agents: &'a Agents,
     agent: usize,
@@ -107,15 +107,15 @@ impl Agents {
         Self { hosts, default_port, tls, token, current: AtomicUsize::new(0), idle: Mutex::default() }
     }
 
-    /// Asks one agent after the other until one answers with other than an error of its own, each within a share of
-    /// `patience`. The text says why there is no answer.
+    /// Asks one agent after another until one answers without an error of its own, each within a share of `patience`.
+    /// The error states why there is no answer.
     pub(super) async fn ask(&self, question: &Question, patience: Duration) -> Result<Answer, String> {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1);
         let share = patience / count;
         let mut last = Err("no agent is named".to_owned());
         for _ in &self.hosts {
             last = self.ask_current(question, share).await;
-            // Where an agent finds no server, or its server has no leader, the next agent may find one.
+            // If an agent finds no server, or its server has no leader, the next agent may find one.
             match &last {
                 Ok(answer) if answer.status < 500 && answer.status != 429 => return last,
                 Ok(answer) => {
@@ -143,7 +143,7 @@ impl Agents {
 
     async fn ask_agent(&self, agent: usize, question: &Question) -> Result<Answer, String> {
         if let Some(connection) = self.take_idle(agent) {
-            // It may have been closed since; then nothing is lost but this try.
+            // The agent may have closed it since; then only this try is lost.
             if let Ok(answer) = self.exchange(agent, connection, question).await {
                 return Ok(answer);
             }
@@ -181,7 +181,7 @@ impl Agents {
 
     async fn connect(&self, agent: usize) -> io::Result<Connection> {
         let stream = TcpStream::connect(self.address(agent)).await?;
-        // A keep-alive must not wait for more to be sent.
+        // A keep-alive must not wait for more data to send (Nagle's algorithm).
         stream.set_nodelay(true)?;
         let stream: Box<dyn Stream> = match &self.tls {
             None => Box::new(stream),
@@ -192,7 +192,7 @@ impl Agents {
             }
         };
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        // A request on the connection learns how it ends.
+        // The error is ignored: a request on the connection gets it too.
         let serving = runtime::spawn(async move { drop(connection.await) }).map_err(io::Error::other)?;
         Ok(Connection { sender, _serving: serving })
     }
@@ -221,13 +221,13 @@ impl Drop for Turn<'_> {
         if !self.is_over {
             let next = (self.agent + 1) % self.agents.hosts.len();
             let current = &self.agents.current;
-            // Another request may have found out before.
+            // Another request may have changed it before.
             let _ = current.compare_exchange(self.agent, next, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 }
 
-/// Without the token.
+/// Leaves out the token.
 impl std::fmt::Debug for Agents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Agents")
@@ -237,7 +237,7 @@ impl std::fmt::Debug for Agents {
     }
 }
 
-/// Waits for `work` on the stores' thread; `lost` makes the error of work that could not be done there.
+/// Runs `work` on the stores' thread; `lost` makes the error if it could not be finished there.
 pub(super) async fn there<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
     lost: impl FnOnce(String) -> E,

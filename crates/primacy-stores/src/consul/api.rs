@@ -1,11 +1,10 @@
 //! Requests to Consul, and the meaning of its answers.
 //!
-//! Every request may be repeated, and a late one does no harm: each write to a key names the index that the key must have, so
-//! it is done once or not at all; renewals and destroys are the same each time; and a session that is begun twice leaves one
-//! that is not kept alive.
+//! Every request may be repeated, and a late one is harmless: each write to a key names the index that the key must have, so it is done at
+//! most once; renewals and destroys are idempotent; and a session that is created twice leaves one that is not kept alive.
 //!
-//! Writes to a key are transactions of `check-index` with `lock` or `unlock`, and never plain: a plain write would set
-//! `LockIndex` back, by which other programs may tell one leadership from another.
+//! Writes to a key are transactions of `check-index` with `lock` or `unlock`, and never plain writes: a plain write would reset
+//! `LockIndex`, by which other programs may distinguish leaderships.
 
 use std::time::Duration;
 
@@ -23,31 +22,30 @@ use crate::sessions::SessionError;
 /// The flags with which `consul lock` marks its keys; it refuses keys without them.
 pub(super) const LOCK_FLAG: u64 = 0x2ddc_cbc0_58a5_0c18;
 
-/// The time for all agents together to answer. A cluster whose leader is gone has another one in a few seconds.
+/// The time limit of a request over all agents. A cluster whose leader is gone has another one in a few seconds.
 const REQUEST_MAX: Duration = Duration::from_secs(6);
 
-/// The longest time that Consul is asked to wait for a change of a key.
+/// The longest time that a query lets Consul wait for a change of a key.
 const WATCH: Duration = Duration::from_secs(30);
 
-/// The additional time that the answer may take: Consul adds up to a sixteenth, so that waiting clients do not all come back at
-/// once.
+/// The additional time limit of the answer: Consul adds up to a sixteenth, so that waiting clients do not all return at once.
 const WATCH_SLACK: Duration = Duration::from_secs(7);
 
 /// The longest text of Consul's that an error shows, in characters.
 const TEXT_SHOWN_MAX: usize = 300;
 
-/// One datacenter, and one namespace, of a Consul.
+/// A client for one datacenter and one namespace of Consul.
 #[derive(Debug)]
 pub(super) struct Api {
     pub(super) agents: Agents,
-    /// `dc` and `ns`, as they are in every query.
+    /// The parameters `dc` and `ns` of every query.
     pub(super) place: Vec<(&'static str, String)>,
 }
 
 /// The result of reading a key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyRead {
-    /// Consul's index for this key: that of its last change, or, where there is no key, that of the last change of any.
+    /// Consul's index for this key: that of its last change, or, if the key does not exist, that of the last change of any key.
     pub(super) index: u64,
     pub(super) entry: Option<Entry>,
 }
@@ -66,11 +64,11 @@ pub(super) struct Entry {
 /// The outcome of a write to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It was done, and the key has this index now.
+    /// The write was done, and the key has this index now.
     Done(u64),
-    /// The key is not as it was expected to be; nothing was written.
+    /// The key does not have the expected index or holder; nothing was written.
     Stale,
-    /// A lock-delay holds; nothing was written.
+    /// A lock-delay is in effect; nothing was written.
     Delayed,
 }
 
@@ -116,13 +114,13 @@ struct WireSession {
 }
 
 impl Api {
-    /// Reads the key as it is now: a deposed leader of the servers does not answer.
+    /// Reads the key linearizably: a deposed leader of the servers does not answer.
     pub(super) async fn read(&self, key: &str) -> Result<KeyRead, SessionError> {
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), "consistent", Vec::new());
         found(&self.ask(&question).await?)
     }
 
-    /// The keys below a prefix that this session holds, with the index of each.
+    /// Returns the keys below a prefix that this session holds, with the index of each.
     pub(super) async fn held_by(
         &self,
         prefix: &str,
@@ -141,7 +139,7 @@ impl Api {
         Ok(held.map(|entry| (entry.key, entry.modify_index)).collect())
     }
 
-    /// Reads the key when its index differs from `known`, or some time has passed; from the current agent.
+    /// Reads the key from the current agent, once its index differs from `known` or [`WATCH`] has passed.
     pub(super) async fn watch(&self, key: &str, known: u64) -> Result<KeyRead, SessionError> {
         let query = format!("index={known}&wait={}s", WATCH.as_secs());
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), &query, Vec::new());
@@ -155,7 +153,7 @@ impl Api {
         self.transact(vec![make]).await
     }
 
-    /// Gives the lock to this session, or lets it keep it, if the key has this index.
+    /// Gives the lock to this session, which may already have it, if the key has this index.
     pub(super) async fn lock(
         &self,
         key: &str,
@@ -171,7 +169,7 @@ impl Api {
         self.transact(vec![check(key, index), operation("unlock", key, session, b"")]).await
     }
 
-    /// Changes the index of a key without a holder, if it is this one.
+    /// Changes the index of a key without a holder, if it has this index.
     pub(super) async fn touch(&self, key: &str, index: u64, session: &str) -> Result<Written, SessionError> {
         let lock = operation("lock", key, session, b"");
         self.transact(vec![check(key, index), lock, operation("unlock", key, session, b"")]).await
@@ -206,8 +204,8 @@ impl Api {
         }
     }
 
-    /// Begins a session, and tells its name. It depends on its keep-alives only, and on no health check: those may end it
-    /// before its time.
+    /// Creates a session, and returns its name. It depends only on keep-alives, and not on health checks, which could end it before its
+    /// TTL.
     pub(super) async fn create(&self, ttl: Duration, lock_delay: Duration) -> Result<String, SessionError> {
         let none: [&str; 0] = [];
         let session = json!({
@@ -239,30 +237,30 @@ impl Api {
         ttl.ok_or_else(|| no_answer("a session was kept alive for a time that cannot be read"))
     }
 
-    /// Ends a session; that there is none is as good.
+    /// Ends a session; a missing session is no error.
     pub(super) async fn destroy(&self, session: &str) -> Result<(), SessionError> {
         let path = format!("session/destroy/{}", encode(session));
         let answer = self.ask(&self.question(Method::PUT, &path, "", Vec::new())).await?;
-        // Where there are ACLs, Consul looks it up before.
+        // With ACLs, Consul looks the session up first, and reports that it is missing.
         if answer.status == 404 || text(&answer).contains("Unknown session") {
             return Ok(());
         }
         expect_ok(answer).map(drop)
     }
 
-    /// The servers that agree on each write.
+    /// Returns the addresses of the Raft peers among the servers.
     pub(super) async fn peers(&self) -> Result<Vec<String>, SessionError> {
         let question = self.question(Method::GET, "status/peers", "", Vec::new());
         parse(&expect_ok(self.ask(&question).await?)?)
     }
 
-    /// The one of them that leads; empty if none does.
+    /// Returns the address of the leading server; empty if none leads.
     pub(super) async fn leader(&self) -> Result<String, SessionError> {
         let question = self.question(Method::GET, "status/leader", "", Vec::new());
         parse(&expect_ok(self.ask(&question).await?)?)
     }
 
-    /// Returns the session's name, as its owner set it; empty if that may not be seen.
+    /// Returns the session's name, as its owner set it; empty if this token may not read it.
     pub(super) async fn name(&self, session: &str) -> Result<String, SessionError> {
         let path = format!("session/info/{}", encode(session));
         let answer = self.ask(&self.question(Method::GET, &path, "", Vec::new())).await?;
@@ -296,7 +294,7 @@ fn operation(verb: &str, key: &str, session: &str, value: &[u8]) -> serde_json::
     json!({ "Verb": verb, "Key": key, "Session": session, "Flags": LOCK_FLAG, "Value": value })
 }
 
-/// Interprets the errors of a transaction, of which nothing was done.
+/// Interprets the errors of a transaction that was rolled back.
 fn refusal(errors: &[WireError]) -> Result<Written, SessionError> {
     let says = |text: &str| errors.iter().find(|error| error.what.contains(text));
     let told = |error: &WireError| shown(&error.what);
@@ -351,7 +349,7 @@ fn expect_ok(answer: Answer) -> Result<Answer, SessionError> {
 fn meaning(answer: &Answer) -> SessionError {
     let said = text(answer);
     let why = format!("it answers {}: {said}", answer.status);
-    // These are no failures of the server's, though its status is that of one.
+    // These errors are caused by the request, although the status is that of a server failure.
     let is_final = ["Invalid Session TTL", "No path to datacenter", "Invalid Behavior"];
     match answer.status {
         403 | 401 => SessionError::Refused {

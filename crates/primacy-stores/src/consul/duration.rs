@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// In milliseconds, which every one of ours is made of.
+/// Formats a duration in milliseconds; all durations here are multiples of one.
 pub(super) fn write(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }

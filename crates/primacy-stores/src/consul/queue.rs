@@ -1,15 +1,15 @@
-//! The election's key, which is all that Consul has of a queue: its holder is the first, and no other candidate has an entry.
+//! The election's key, in place of a queue: its holder is the first, and no other candidate has an entry.
 //!
-//! The token is decided before the lock is taken, from what was read: one more than the index of the key's last change. It is
-//! written as a part of the value by the same transaction that takes the lock, and that fails if the key has changed. So
+//! The token is computed before the lock is taken, from the last read: one more than the index of the key's last change. The transaction
+//! that takes the lock also writes the token into the value, and fails if the key has changed. So
 //!
-//! - it is there as soon as the lock is, and stays while the lock is held, whatever becomes of the index of the key;
+//! - the token is there as soon as the lock is held, and stays while it is held, whatever happens to the index of the key;
 //! - it is higher than every token before it: the index of a change is higher than that of every earlier change of any key, also
 //!   of one that was deleted since, and a token is at most the index of the change that wrote it. The token of another program
 //!   is the index of its key, and so in the same order.
 //!
-//! Where the key is held and its value is not the one written with the lock (another program has overwritten it), it is not
-//! known what happened meanwhile, and the lock is taken once more with a new token: a new leadership.
+//! If the key is held and its value is not the one written with the lock, another program has overwritten it. It is not known what happened
+//! meanwhile, so the lock is taken again with a new token: a new leadership.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,10 +25,10 @@ use super::watch::{KeyObservation, Watch};
 use crate::mutex::lock;
 use crate::sessions::SessionError;
 
-/// The number of attempts of an operation that other clients' writes to the key have foiled. Each time, another client has won.
+/// The maximum number of attempts of an operation when other clients change the key. In each failed attempt, another client has won.
 const ROUNDS_MAX: usize = 8;
 
-/// The name given to the last holder during a lock-delay, where the key does not name it.
+/// The name shown for the last holder during a lock-delay, if the key does not name it.
 const DELAYED: &str = "lock-delay";
 
 /// One handle's view of one election.
@@ -47,13 +47,13 @@ struct Own {
     told: Option<KeyObservation>,
     /// True if that was a lock-delay.
     is_delayed: bool,
-    /// The session by which it holds the lock, and the index of the key's last change.
+    /// The session with which it holds the lock, and the index of the key's last change.
     held: Option<(String, u64)>,
-    /// The index at which a lock was requested, while the outcome is not known.
+    /// The index in a pending or unanswered lock request.
     unanswered: Option<u64>,
-    /// The session with which it has requested the lock, and may hold it still.
+    /// The session with which it has requested the lock, and may still hold it.
     stands_by: Option<String>,
-    /// The session of the last holder that was another program, and its description.
+    /// The session and the description of the last holder that was another program.
     stranger: Option<(String, Holder)>,
 }
 
@@ -130,7 +130,7 @@ impl Queue {
                 Ok(Some(QueuePosition::First { token, asked_to_resign: false }))
             }
             Ok(Written::Stale) => {
-                // An earlier request that is still under way will find the same.
+                // An earlier request that is still in progress will fail in the same way.
                 self.own().unanswered = None;
                 Ok(None)
             }
@@ -144,8 +144,8 @@ impl Queue {
         }
     }
 
-    /// Answers during a lock-delay: Consul gives the lock to no session for a while, because the last holder's session has
-    /// ended, and that holder may not know yet. So it still counts as the first.
+    /// Returns the position during a lock-delay: the last holder's session has ended, and Consul gives the lock to no session for a while,
+    /// because that holder may not know yet. So it still counts as the first.
     async fn delayed(&self) -> Result<Option<QueuePosition>, SessionError> {
         let found = self.read().await?;
         let Some(entry) = found.entry.filter(|entry| entry.session.is_none()) else { return Ok(None) };
@@ -158,7 +158,7 @@ impl Queue {
         Ok(Some(QueuePosition::Behind { first }))
     }
 
-    /// Returns whether this session may hold the lock, by what this handle has requested.
+    /// Returns whether this session may hold the lock, by the requests of this handle.
     pub(super) fn may_hold(&self, session: &str) -> bool {
         self.own().stands_by.as_deref() == Some(session)
     }
@@ -190,9 +190,9 @@ impl Queue {
                 guess = found.entry.as_ref().map(|entry| entry.modified);
                 continue;
             }
-            // There is nothing to take out; but a session that has ended must be reported.
+            // The session does not hold the key; but if it has ended, that must be reported.
             self.api.renew(session).await?;
-            // A lock request that may still be under way finds the index that it names only if the key has not changed since.
+            // A lock request that may still be in progress succeeds only if the key still has the index that it names.
             let unanswered = self.own().unanswered;
             let index = found.entry.as_ref().filter(|_| holder.is_none()).map(|entry| entry.modified);
             match index.filter(|index| Some(*index) == unanswered) {
@@ -206,8 +206,7 @@ impl Queue {
         Err(no_answer("others changed the key each time that it was to be left"))
     }
 
-    /// Changes the index of the key, so that an earlier request finds another one than it names; `false` if it has changed
-    /// already.
+    /// Changes the index of the key, so that an earlier request that names the old one fails; `false` if it has changed already.
     async fn outrun(&self, index: u64, session: &str) -> Result<bool, SessionError> {
         match self.api.touch(&self.user.key, index, session).await? {
             Written::Done(modified) => {
@@ -230,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Takes the lock from this incarnation, by its own session, so that no lock-delay follows; returns the session to be
+    /// Releases the lock of this incarnation in the name of its own session, so that no lock-delay follows; returns the session to be
     /// destroyed.
     pub(super) async fn evict(&self, dead: &Identity) -> Result<Option<String>, SessionError> {
         for _ in 0..ROUNDS_MAX {
@@ -247,10 +246,10 @@ impl Queue {
         Err(no_answer("others changed the key each time that it was to be freed"))
     }
 
-    /// Takes all that a dead session holds below the prefix of this election from it, so that no lock-delay follows for those
-    /// either. Without a prefix, all keys of Consul would have to be looked at, and nothing is done.
+    /// Releases all locks of a dead session below the prefix of this election, so that no lock-delay follows for those keys either. Without
+    /// a prefix, all keys of Consul would have to be read, and nothing is done.
     pub(super) async fn free_others(&self, session: &str) -> Result<(), SessionError> {
-        // Behind the prefix there are the election, in which slashes are encoded, and the name of the lock.
+        // After the prefix come the election, in which slashes are encoded, and the name of the lock.
         let Some(prefix) = self.user.key.rsplitn(3, '/').nth(2) else { return Ok(()) };
         for _ in 0..ROUNDS_MAX {
             let held = self.api.held_by(prefix, session).await?;
@@ -265,7 +264,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes the request into the value, by the session that holds the lock, and only while it does.
+    /// Writes the request into the value, in the name of the session that holds the lock, and only while it does.
     pub(super) async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
         for _ in 0..ROUNDS_MAX {
             let Some((entry, mut value)) = self.held_by_ours().await? else { return Ok(false) };
@@ -276,7 +275,7 @@ impl Queue {
             let session = value.session.clone();
             match self.api.lock(&self.user.key, entry.modified, &session, &value.encode()).await {
                 Ok(Written::Done(_)) => return Ok(true),
-                // That session ended just now: another candidate is first, or none.
+                // The session has just ended: another candidate is first, or none.
                 Ok(Written::Stale | Written::Delayed) | Err(SessionError::Ended { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -290,7 +289,7 @@ impl Queue {
         (own.told, own.is_delayed)
     }
 
-    /// The key, if a node of ours holds it.
+    /// Returns the key, if a Primacy node holds it.
     async fn held_by_ours(&self) -> Result<Option<(Entry, Value)>, SessionError> {
         let Some(entry) = self.read().await?.entry else { return Ok(None) };
         let value =
@@ -306,7 +305,7 @@ impl Queue {
         }
     }
 
-    /// Returns the index of the key, if it had no holder when last seen. Whether that is still so, the transaction finds out.
+    /// Returns the index of the key, if it had no holder at the last read. The transaction checks whether that is still so.
     fn guess_free(&self) -> Option<u64> {
         let (latest, told) = (self.watch.latest(), self.own().told);
         let is_later = told.is_none_or(|told| latest.index >= told.index && latest.resets == told.resets);
@@ -325,7 +324,7 @@ impl Queue {
             return Candidate { holder, token };
         }
         let text = String::from_utf8_lossy(&entry.value);
-        // Without its name, it is known by its session.
+        // A holder without a name is shown by its session.
         let name = if text.trim().is_empty() {
             self.api.name(session).await.unwrap_or_default()
         } else {
@@ -343,7 +342,7 @@ impl Queue {
         own.is_delayed = false;
     }
 
-    /// After a write of this handle's.
+    /// Notes the state after a write of this handle.
     fn note_written(&self, modified: u64, is_free: bool) {
         let resets = self.watch.latest().resets;
         let mut own = self.own();
@@ -356,7 +355,7 @@ impl Queue {
     }
 }
 
-/// The value that this holder wrote by this session, if it is there still.
+/// Returns the value that this holder wrote in this session, if it is still there.
 fn own_value(entry: &Entry, session: &str, holder: &Holder) -> Option<Value> {
     let value = Value::decode(&entry.value).filter(|_| entry.session.as_deref() == Some(session))?;
     Some(value).filter(|value| value.session == session && value.holder == *holder)

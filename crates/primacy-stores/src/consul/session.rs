@@ -1,8 +1,8 @@
 //! The sessions of this process in one Consul: elections share one, and one keep-alive answers for all of them.
 //!
-//! Consul's leader counts the time of a session in its memory, from the last keep-alive that it has taken, and waits twice as
-//! long as the session was begun for. A new leader counts anew. The second half is what covers a keep-alive that a leader has
-//! taken which did not know yet that it was none any more.
+//! Consul's leader measures the time of a session in memory, from the last keep-alive that it has received, and waits for twice the TTL of
+//! the session. A new leader starts from zero. The second half covers a keep-alive that was received by a deposed leader that did not know
+//! this yet.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
 
-/// The shortest and the longest time that Consul gives a session, where its `session_ttl_min` says nothing else.
+/// The shortest and the longest TTL that Consul accepts, unless its `session_ttl_min` is different.
 const TTL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(24 * 60 * 60));
 
 /// The sessions that elections of this process use.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// The time for which Consul gives a key to no session after its holder's session ended with it.
+    /// The time for which Consul gives a key to no session after the session of its holder has ended.
     pub(super) lock_delay: Duration,
     sessions: Mutex<Vec<Arc<Session>>>,
-    /// So that of many that begin at once, the first one asks Consul.
+    /// Held while a session is created, so that concurrent calls share one.
     beginning: tokio::sync::Mutex<()>,
 }
 
@@ -37,7 +37,7 @@ struct Session {
     asked: Duration,
     users: SessionUsers,
     keep_alives: SingleFlight<Result<Duration, SessionError>>,
-    /// The time at which the last answered keep-alive was requested, or the session itself.
+    /// The time at which the last answered keep-alive, or the session itself, was requested.
     kept_at: Mutex<Instant>,
 }
 
@@ -69,14 +69,14 @@ impl Pool {
                 session.join(user);
                 let begun = Begun { session: SessionId::new(&session.id), timeout: asked };
                 lock(&self.sessions).push(Arc::new(session));
-                // Its time began after the request.
+                // Its TTL began after the request was sent.
                 return Ok(begun);
             };
             drop(beginning);
-            // It began long ago, so its remaining time is asked for.
+            // It may have begun long ago, so its remaining time is requested.
             match self.keep_alive(api, &session.id).await {
                 Ok(timeout) => return Ok(Begun { session: SessionId::new(&session.id), timeout }),
-                // It is in the pool no more.
+                // It is not in the pool any more.
                 Err(SessionError::Ended { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -92,7 +92,7 @@ impl Pool {
         result
     }
 
-    /// This election uses it no more; whether it was the last one, and the session is to be destroyed.
+    /// Removes this election from the session; returns whether it was the last one, so that the session is to be destroyed.
     pub(super) fn leave(&self, id: &str, user: &User) -> bool {
         let Some(session) = self.find(id) else { return true };
         let is_used = session.leave(user);
@@ -103,7 +103,7 @@ impl Pool {
     }
 
     /// Removes a dropped handle; returns the sessions that it has used, with the requested time to live of each. Sessions that no other
-    /// election uses are shared no more.
+    /// election uses are removed from the pool.
     pub(super) fn forget_user(&self, user: &User) -> Vec<(String, Duration)> {
         let mut used = Vec::new();
         lock(&self.sessions).retain(|session| {
@@ -170,7 +170,7 @@ impl Session {
     }
 }
 
-/// The time to live to request: at least `timeout`, if Consul gives that, and in the milliseconds that it understands.
+/// Returns the TTL to request: at least `timeout`, within Consul's limits, in whole milliseconds.
 fn granted(timeout: Duration) -> Duration {
     let (least, most) = TTL;
     let milliseconds = timeout.as_nanos().div_ceil(1_000_000);

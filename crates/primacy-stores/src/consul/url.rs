@@ -33,13 +33,13 @@ pub(super) const TLS_PORT: u16 = 8501;
 /// The environment variable in which Consul's own programs look for a token.
 const TOKEN_VARIABLE: &str = "CONSUL_HTTP_TOKEN";
 
-/// The time limit of an open, whatever the agents do.
+/// The time limit of opening an election.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
-/// The longest lock-delay that Consul keeps to.
+/// The longest lock-delay that Consul accepts.
 const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// The end of the name of every key that is a lock, as with `consul lock`.
+/// The last part of the name of every lock key, as with `consul lock`.
 const LOCK: &str = ".lock";
 
 static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
@@ -80,7 +80,7 @@ fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
     Ok(ParsedUrl { api: Api { agents, place }, lock_delay, prefix: url.path })
 }
 
-/// Consul allows no other letters in a key, and ends at a `..`; Go's servers make one slash of two.
+/// Checks a prefix: Consul allows no other characters in a key, and resolves `..`; Go's HTTP servers merge double slashes.
 fn check_prefix(prefix: &str) -> Result<(), String> {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || ",-_./".contains(letter);
     let is_segment =
@@ -93,8 +93,8 @@ fn check_prefix(prefix: &str) -> Result<(), String> {
         .to_owned())
 }
 
-/// The key of an election: `PREFIX/ELECTION/.lock`, as `consul lock PREFIX/ELECTION` has it. What Consul does not allow in a
-/// key, and a slash, becomes a comma and two hexadecimal digits for each byte; so does the comma.
+/// The key of an election: `PREFIX/ELECTION/.lock`, as with `consul lock PREFIX/ELECTION`. Each byte that Consul does not allow in a key,
+/// and each slash and comma, becomes a comma and two hexadecimal digits.
 fn key(prefix: &str, election: &str) -> String {
     let mut key = prefix.to_owned();
     if !key.is_empty() {
@@ -251,7 +251,7 @@ mod tests {
         let shown = token(Some(name)).unwrap();
         let found = shown.current().unwrap();
         assert_eq!(found.to_str().unwrap(), "s3cret");
-        // A new token is sent from the next request on, and one that cannot be used changes nothing.
+        // A new token is used from the next request on, and an invalid one changes nothing.
         for text in ["another s3cret", "\n"] {
             std::fs::write(&path, text.replace(' ', "-")).unwrap();
             assert_eq!(shown.current().unwrap().to_str().unwrap(), "another-s3cret", "{text:?}");

@@ -1,13 +1,13 @@
-//! The value of the key while a node of ours holds it: JSON, so that an operator reads it with `consul kv get`.
+//! The value of the key while a Primacy node holds it: JSON, so that an operator reads it with `consul kv get`.
 //!
 //! ```json
 //! {"primacy":1,"holder":{"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000"},
 //!  "token":117,"session":"adf4238a-882b-9ddc-4a9d-5b6758e4159e","resign_request":{"token":117,"by":"operator"}}
 //! ```
 //!
-//! `holder` and `resign_request` mean what they mean in a [record](crate::record), and `session` is the one that wrote it:
-//! the value says nothing of any other session. All other content is another program's: `consul lock` writes nothing, or the
-//! value that it is given.
+//! `holder` and `resign_request` mean what they mean in a [record](crate::record), and `session` is the session that wrote the value: it
+//! does not apply to any other session. All other content is another program's: `consul lock` writes nothing, or the value that it is
+//! given.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
@@ -19,10 +19,10 @@ const FORMAT: u64 = 1;
 /// The longest value that is parsed, in bytes. A longer one is another program's.
 const LENGTH_MAX: usize = 64 * 1024;
 
-/// The longest name given to a holder that is another program, in bytes.
+/// The longest name shown for a holder that is another program, in bytes.
 const SHOWN_MAX: usize = 40;
 
-/// The value of a node of ours.
+/// The value that a Primacy node has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) holder: Holder,

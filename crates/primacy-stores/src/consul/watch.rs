@@ -9,35 +9,34 @@ use super::api::{Api, Entry, LOCK_FLAG};
 use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
 
-/// The number of elections of a process that may have such a query open: each takes a connection, and an agent allows 200
-/// from one address (`http_max_conns_per_client`), of which other clients need some. The elections above it look now and
-/// then.
+/// The maximum number of elections of a process with such a query: each takes a connection, and an agent allows 200
+/// from one address (`http_max_conns_per_client`), of which other clients need some. The other elections poll.
 const WATCHES_MAX: usize = 100;
 
 /// The pause after a query without an answer.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Before the next question. Where there is no key, any other that is written may be the answer.
+/// The pause before the next query. If the key does not exist, a write to any other key may end the query.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The questions that may be open.
+/// The limit on open queries.
 #[derive(Debug)]
 pub(super) struct Watches(Arc<Semaphore>);
 
-/// The state of a key at one look.
+/// The state of a key at one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyObservation {
     /// Consul's index.
     pub(super) index: u64,
-    /// Of its last change; `None` where there was no key.
+    /// The index of its last change; `None` if the key did not exist.
     pub(super) modified: Option<u64>,
     /// True if the key is a lock without a holder.
     pub(super) is_free: bool,
-    /// The number of times that Consul was seen counting backwards, as it does when it was restored.
+    /// The number of times that the index went backwards, as it does after a restore.
     pub(super) resets: u64,
 }
 
-/// The question of one election.
+/// The query of one election.
 #[derive(Debug)]
 pub(super) struct Watch {
     latest: watch::Sender<KeyObservation>,
@@ -56,7 +55,7 @@ impl KeyObservation {
         Self { index, modified: entry.map(|entry| entry.modified), is_free, resets }
     }
 
-    /// Returns whether this is later than `told`, and different.
+    /// Returns whether this is later than `told`, and different from it.
     pub(super) fn is_news_to(&self, told: &Self) -> bool {
         self.resets > told.resets || (self.index > told.index && self.modified != told.modified)
     }
@@ -77,13 +76,13 @@ impl Watch {
         self.latest.subscribe()
     }
 
-    /// Asks from now on, until this is dropped.
+    /// Starts the query, which is repeated until this is dropped.
     pub(super) fn start(&self, api: &Arc<Api>, watches: &Watches, key: &str) {
         let mut asking = lock(&self.asking);
         if asking.is_none() {
             let (api, permits, key) = (Arc::clone(api), Arc::clone(&watches.0), key.to_owned());
             let latest = self.latest.clone();
-            // Where the thread cannot be started, the requests say so.
+            // If the thread cannot be started, requests report it.
             *asking = runtime::spawn(async move { ask(&api, &permits, &key, &latest).await }).ok();
         }
     }
@@ -97,13 +96,13 @@ async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<K
             tokio::time::sleep(RETRY).await;
             continue;
         };
-        // As Consul's documentation requires: after an index that goes backwards, all begins anew.
+        // Consul's documentation requires a restart from 0 after the index has gone backwards.
         let is_reset = found.index < index;
         resets += u64::from(is_reset);
         index = if is_reset { 0 } else { found.index };
         let seen = KeyObservation::new(found.index, found.entry.as_ref(), resets);
         latest.send_if_modified(|latest| std::mem::replace(latest, seen) != seen);
-        // To one with the index 0 Consul would not wait.
+        // Consul answers a query with the index 0 at once.
         tokio::time::sleep(if found.index == 0 { RETRY } else { PAUSE }).await;
     }
 }

@@ -5,8 +5,8 @@
 
 pub mod recipes;
 
-/// The build metadata in the version of a node of Primacy, after a `+`, where comparisons of versions ignore it. By it a client
-/// knows that remedies for etcd do not apply.
+/// The build metadata in the version of a Primacy node, after a `+`, which comparisons of versions ignore. It shows clients that remedies
+/// for etcd do not apply.
 pub const PRIMACY: &str = "primacy";
 
 /// The methods, as gRPC names them.
@@ -17,9 +17,9 @@ pub mod method {
     pub const PUT: &str = "/etcdserverpb.KV/Put";
     /// Deletes keys.
     pub const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
-    /// Compares, and does one thing or the other, in one step.
+    /// Compares, and runs one of two lists of operations, atomically.
     pub const TXN: &str = "/etcdserverpb.KV/Txn";
-    /// Forgets what keys were before a revision.
+    /// Discards the history of keys before a revision.
     pub const COMPACT: &str = "/etcdserverpb.KV/Compact";
     /// Begins a session, which etcd calls a lease.
     pub const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -53,7 +53,7 @@ pub mod method {
     pub const RESIGN: &str = "/v3electionpb.Election/Resign";
     /// Takes a lock.
     pub const LOCK: &str = "/v3lockpb.Lock/Lock";
-    /// Gives it back.
+    /// Releases a lock.
     pub const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 }
 
@@ -92,7 +92,7 @@ pub struct KeyValue {
     /// The value.
     #[prost(bytes = "vec", tag = "5")]
     pub value: Vec<u8>,
-    /// The session with which it goes; 0 if it stays.
+    /// The session to which it is attached; 0 for none.
     #[prost(int64, tag = "6")]
     pub lease: i64,
 }
@@ -107,13 +107,13 @@ pub enum EventType {
     Delete = 1,
 }
 
-/// Something that happened to a key.
+/// A change of a key.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct Event {
     /// The kind.
     #[prost(enumeration = "EventType", tag = "1")]
     pub kind: i32,
-    /// The key as it is now; of a deleted one, only its name and when.
+    /// The key after the change; of a deleted one, only its name and the revision.
     #[prost(message, optional, tag = "2")]
     pub kv: Option<KeyValue>,
     /// The key as it was before, if the watch asked for it.
@@ -125,7 +125,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum SortOrder {
-    /// In that of the keys.
+    /// The order of the keys.
     None = 0,
     /// The lowest first.
     Ascend = 1,
@@ -170,7 +170,7 @@ pub struct RangeRequest {
     /// The property by which they are sorted.
     #[prost(enumeration = "SortTarget", tag = "6")]
     pub sort_target: i32,
-    /// The member may answer by itself, from the past.
+    /// True if the member may answer from its own state, which may be outdated.
     #[prost(bool, tag = "7")]
     pub serializable: bool,
     /// Leave out the values.
@@ -219,7 +219,7 @@ pub struct PutRequest {
     /// The value.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
-    /// The session with which it shall go; 0 if it stays.
+    /// The session to attach it to; 0 for none.
     #[prost(int64, tag = "3")]
     pub lease: i64,
     /// Return the key as it was before.
@@ -272,7 +272,7 @@ pub struct DeleteRangeResponse {
     pub prev_kvs: Vec<KeyValue>,
 }
 
-/// One thing that a transaction does.
+/// One operation of a transaction.
 #[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
 pub enum Request {
     /// Reads.
@@ -284,12 +284,12 @@ pub enum Request {
     /// Deletes.
     #[prost(message, tag = "3")]
     DeleteRange(DeleteRangeRequest),
-    /// A transaction within.
+    /// A nested transaction.
     #[prost(message, tag = "4")]
     Txn(TxnRequest),
 }
 
-/// One thing that a transaction does.
+/// One operation of a transaction.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct RequestOp {
     /// The operation.
@@ -346,7 +346,7 @@ pub enum CompareTarget {
     Create = 1,
     /// The revision at which it was last written; 0 if it is not there.
     Mod = 2,
-    /// The value; of a key that is not there, no comparison holds.
+    /// The value; no comparison with a missing key holds.
     Value = 3,
     /// Its session.
     Lease = 4,
@@ -387,21 +387,21 @@ pub struct Compare {
     /// The value to compare with.
     #[prost(oneof = "TargetUnion", tags = "4, 5, 6, 7, 8")]
     pub target_union: Option<TargetUnion>,
-    /// All keys from `key` to here, which is none of them.
+    /// The end of the range of keys to compare, exclusive.
     #[prost(bytes = "vec", tag = "64")]
     pub range_end: Vec<u8>,
 }
 
-/// A transaction: if all comparisons hold, the one, else the other.
+/// A transaction: one list of operations if all comparisons hold, otherwise the other.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct TxnRequest {
     /// The comparisons.
     #[prost(message, repeated, tag = "1")]
     pub compare: Vec<Compare>,
-    /// If all hold.
+    /// The operations if all comparisons hold.
     #[prost(message, repeated, tag = "2")]
     pub success: Vec<RequestOp>,
-    /// Else.
+    /// The operations otherwise.
     #[prost(message, repeated, tag = "3")]
     pub failure: Vec<RequestOp>,
 }
@@ -412,7 +412,7 @@ pub struct TxnResponse {
     /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// All held.
+    /// True if all comparisons held.
     #[prost(bool, tag = "2")]
     pub succeeded: bool,
     /// The responses to the operations, in order.
@@ -420,13 +420,13 @@ pub struct TxnResponse {
     pub responses: Vec<ResponseOp>,
 }
 
-/// Forgets what keys were before a revision.
+/// Discards the history of keys before a revision.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct CompactionRequest {
     /// The revision.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// Wait until the space is free.
+    /// Answer only after the space was freed.
     #[prost(bool, tag = "2")]
     pub physical: bool,
 }
@@ -505,7 +505,7 @@ pub struct LeaseKeepAliveResponse {
     pub ttl: i64,
 }
 
-/// Asks how long a session has.
+/// Asks for the remaining time of a session.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct LeaseTimeToLiveRequest {
     /// Its number.
@@ -603,7 +603,7 @@ pub struct WatchCreateRequest {
     /// The first revision of the events; 0 for events from now on.
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
-    /// Tell now and then how far it is.
+    /// Send periodic progress notifications.
     #[prost(bool, tag = "4")]
     pub progress_notify: bool,
     /// The events that it leaves out.
@@ -749,7 +749,7 @@ pub struct AlarmRequest {
     pub alarm: i32,
 }
 
-/// Something that is wrong.
+/// An alarm of a member.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct AlarmMember {
     /// The member.
@@ -766,7 +766,7 @@ pub struct AlarmResponse {
     /// The response header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// All of it.
+    /// The alarms.
     #[prost(message, repeated, tag = "2")]
     pub alarms: Vec<AlarmMember>,
 }
@@ -774,7 +774,7 @@ pub struct AlarmResponse {
 /// Asks for the members.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct MemberListRequest {
-    /// True if the answer must not be from the past (since 3.5).
+    /// True if the answer must be linearizable (since 3.5).
     #[prost(bool, tag = "1")]
     pub linearizable: bool,
 }
@@ -810,7 +810,7 @@ pub struct MemberListResponse {
     pub members: Vec<Member>,
 }
 
-/// Without the password.
+/// Leaves out the password.
 impl std::fmt::Debug for AuthenticateRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AuthenticateRequest").field("name", &self.name).finish_non_exhaustive()

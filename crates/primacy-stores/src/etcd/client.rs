@@ -1,4 +1,4 @@
-//! A client of etcd: one connection at a time, to the first member that answers; when that one fails, to the next.
+//! A client of etcd with one connection at a time, to the first member that answers, and after a failure to the next one.
 
 use std::fmt;
 use std::future::Future;
@@ -21,9 +21,8 @@ use crate::attempts;
 use crate::error_text::shortened;
 use crate::mutex::lock;
 
-/// The time for one member to answer the first try of a request. Far longer than a healthy cluster takes, and short enough
-/// that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is slow
-/// everywhere.
+/// The time limit of the first try of a request, to one member. It is far longer than a healthy cluster takes, and short enough that a
+/// hanging member does not use up a session. Each further try may take twice as long, for a slow cluster.
 const TRY_FIRST: Duration = Duration::from_secs(1);
 
 /// The time for a connection.
@@ -35,8 +34,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// The longest answer that is read: a page of a queue whose entries are as long as etcd lets them be (1.5 MiB).
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
-/// The requests that the login may be wrong for before it is taken to be. A token that has expired is renewed once, and may
-/// be overtaken by a change of rights.
+/// The number of tries after which a rejected login is final. An expired token is renewed once, and the new one may become invalid by a
+/// change of permissions.
 const LOGINS_MAX: u32 = 3;
 
 /// The reason that a request was not answered as expected.
@@ -54,10 +53,10 @@ pub enum RequestError {
         /// The error of the last try.
         why: String,
     },
-    /// There is no such session, or no more; nothing was done.
+    /// The session does not exist or has ended; nothing was done.
     #[error("etcd has no such lease")]
     NoSession,
-    /// etcd answered that this is not to be; nothing was done. Trying again does not help by itself.
+    /// etcd refused the request; nothing was done. Trying again does not help by itself.
     #[error("etcd refuses: {}", shortened(.why))]
     Refused {
         /// The answer of etcd.
@@ -65,7 +64,7 @@ pub enum RequestError {
     },
 }
 
-/// An answer, or why there is none, and whether a try before it may yet have its effect.
+/// The answer or the error of a request, and whether an earlier try may still take effect.
 pub(super) struct RequestOutcome<A> {
     pub(super) result: Result<A, RequestError>,
     pub(super) in_doubt: bool,
@@ -74,9 +73,9 @@ pub(super) struct RequestOutcome<A> {
 /// The number of times that a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tries {
-    /// Once: a second one would mean something else.
+    /// Once: a repetition would have another meaning.
     Once,
-    /// Again and again, for it means the same however often it arrives.
+    /// Any number of times: the request is idempotent.
     Many,
 }
 
@@ -88,7 +87,7 @@ pub(super) struct Client {
     /// The member to be tried next.
     next: AtomicUsize,
     connection: tokio::sync::Mutex<Option<Connection>>,
-    /// The number of the latest connection; its receivers learn that there is a new one.
+    /// The number of the latest connection; receivers are notified of each new one.
     latest: watch::Sender<u64>,
 }
 
@@ -109,7 +108,7 @@ pub(super) struct Login {
 
 impl Client {
     pub(super) fn new(members: Vec<Member>, login: Option<Login>) -> Self {
-        // So that the processes of a fleet do not all begin with the first.
+        // The processes of a fleet should not all begin with the same member.
         let first = usize::try_from(std::process::id()).unwrap_or(0) % members.len().max(1);
         Self {
             members,
@@ -128,16 +127,16 @@ impl Client {
         let _ = latest.wait_for(|latest| *latest > number).await;
     }
 
-    /// The connection, or a new one to the first member that takes it.
+    /// Returns the connection, or a new one to the first member that accepts it.
     pub(super) async fn connection(&self) -> Result<Connection, RequestError> {
-        // Held while it connects: what one finds out, all others need not.
+        // Held while connecting, so that all callers share one attempt.
         let mut connection = self.connection.lock().await;
         if let Some(connection) = &*connection {
             return Ok(connection.clone());
         }
         let mut failed = RequestError::NotSent { why: "the URL names no member".to_owned() };
         for _ in &self.members {
-            // Before it is tried, so that also a try that is given up leads to the next one.
+            // Advanced before the attempt, so that an abandoned attempt also leads to the next member.
             let index = self.next.fetch_add(1, Ordering::Relaxed) % self.members.len();
             match self.members[index].connect(CONNECT_MAX).await {
                 Ok((channel, refusal)) => {
@@ -156,7 +155,7 @@ impl Client {
         Err(failed)
     }
 
-    /// This connection is of no use any more.
+    /// Discards this connection.
     pub(super) async fn give_up(&self, number: u64) {
         let mut connection = self.connection.lock().await;
         if connection.as_ref().is_some_and(|connection| connection.number == number) {
@@ -169,7 +168,7 @@ impl Client {
         *self.connection.lock().await = None;
     }
 
-    /// Gets the token of the login, where there is none yet.
+    /// Obtains the token of the login, if there is none yet.
     async fn log_in(&self, channel: &Channel) -> Result<(), Status> {
         let Some(login) = &self.login else { return Ok(()) };
         if lock(&self.token).is_some() {
@@ -183,7 +182,7 @@ impl Client {
         Ok(())
     }
 
-    /// The token is not accepted any more.
+    /// Discards the token, which is not accepted any more.
     pub(super) fn forget_token(&self) {
         *lock(&self.token) = None;
     }
@@ -197,7 +196,7 @@ impl Client {
         request
     }
 
-    /// Asks, within `patience`.
+    /// Sends a request, and waits for the answer within `patience`.
     pub(super) async fn call<Q, A>(
         &self,
         method: &'static str,
@@ -217,7 +216,7 @@ impl Client {
         self.repeat(tries, patience, ask).await
     }
 
-    /// Keeps a session alive, within `patience`: its own stream, of one question and one answer.
+    /// Keeps a session alive, within `patience`, over a separate stream with one request and one response.
     pub(super) async fn keep_alive(
         &self,
         id: i64,
@@ -284,7 +283,7 @@ impl Client {
                 bound = (bound * 2).min(patience);
             }
             if is_final || Instant::now() + RETRY_PAUSE >= deadline {
-                // One of several tries left a doubt, which the error of the last one does not dispel.
+                // An earlier try left the outcome unknown, and the last try, which was not sent, does not change that.
                 if in_doubt && let RequestError::NotSent { why } = failed {
                     return RequestOutcome { result: Err(RequestError::NoAnswer { why }), in_doubt };
                 }
@@ -320,7 +319,7 @@ impl Client {
                     Err(_) => Failed::For(RequestError::NoAnswer { why: "no answer in time".to_owned() }),
                 }
             }
-            // Only the login was sent.
+            // Only the login was sent, and not the request.
             Ok(Err(status)) => match Failed::from(&status) {
                 Failed::For(RequestError::NoAnswer { why }) => Failed::For(RequestError::NotSent { why }),
                 failed @ (Failed::Login(_) | Failed::For(_)) => failed,
@@ -351,7 +350,7 @@ impl From<&Status> for Failed {
     fn from(status: &Status) -> Self {
         let why = status.message().to_owned();
         let says = |text: &str| why.contains(text);
-        // etcd has few codes for many things, so its words decide, as they do in its own client.
+        // etcd uses one code for many errors, so the text decides, as in its own client.
         match status.code() {
             Code::Unauthenticated => Self::Login(why),
             Code::InvalidArgument if says("revision of auth store is old") => Self::Login(why),
@@ -377,7 +376,7 @@ impl From<&Status> for Failed {
     }
 }
 
-/// A member that knows no leader of the cluster answers so at once, and does not let the request wait.
+/// Sets the metadata with which a member that knows no leader of the cluster refuses at once, instead of letting the request wait.
 fn with_leader<Q>(mut request: Request<Q>) -> Request<Q> {
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     request
@@ -410,7 +409,7 @@ where
     Ok(grpc.streaming(questions, PathAndQuery::from_static(method), codec).await?.into_inner())
 }
 
-/// Without the password and the token.
+/// Leaves out the password and the token.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let members: Vec<String> = self.members.iter().map(Member::address).collect();

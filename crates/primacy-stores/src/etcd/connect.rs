@@ -1,4 +1,4 @@
-//! A connection to one member of etcd: TCP, and TLS where it was asked for.
+//! A connection to one member of etcd: TCP, and TLS if it was requested.
 
 use std::error::Error;
 use std::future::Future;
@@ -24,13 +24,13 @@ use crate::store_url::Host;
 /// The default port of members.
 const DEFAULT_PORT: u16 = 2379;
 
-/// The interval between pings on a connection while a request waits on it. etcd objects to more than one in 5 s.
+/// The interval between pings on a connection with pending requests. etcd closes connections with more than one in 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A member, and how it is reached.
+/// A member, with its address and TLS settings.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     host: Host,
@@ -99,7 +99,7 @@ impl Member {
     pub(super) async fn connect(&self, patience: Duration) -> Result<(Channel, Refusal), RequestError> {
         let address = self.address();
         let not_sent = |why: String| RequestError::NotSent { why: format!("{address}: {why}") };
-        // The scheme is that of what the connector returns, and so is without TLS of tonic's own.
+        // `http`, because the connector returns a stream that already has TLS if it is used; tonic adds none.
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|error| not_sent(error.to_string()))?;
         let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT);
@@ -123,7 +123,7 @@ impl Member {
     async fn stream(&self, refusal: Refusal) -> io::Result<Box<dyn Stream>> {
         let address = self.address();
         let stream = TcpStream::connect(&address).await?;
-        // A keep-alive must not wait for more to be sent.
+        // A keep-alive must not wait for more data to send (Nagle's algorithm).
         stream.set_nodelay(true)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.host.name.clone()).map_err(io::Error::other)?;
@@ -132,7 +132,7 @@ impl Member {
     }
 }
 
-/// Returns the innermost error, which is the informative one; and whether trying again is of no use.
+/// Returns the innermost error, which is the informative one, and whether trying again is useless.
 fn causes(error: &(dyn Error + 'static)) -> (String, bool) {
     let mut innermost = error;
     let mut is_final = false;

@@ -9,14 +9,14 @@ use crate::opening::Address;
 /// The address of a member of the URL, and its status.
 type Status = (String, Result<api::StatusResponse, RequestError>);
 
-/// The address of a member of the URL, and the cluster's members by its account.
+/// The address of a member of the URL, and the cluster's members as it reports them.
 type Account = (String, Result<Vec<api::Member>, RequestError>);
 
-/// The software of the servers. A remedy for the one does nothing for the other.
+/// The software of the servers, which decides on the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
     Etcd,
-    /// Nodes of Primacy, which say so behind their version.
+    /// Nodes of Primacy, which are recognised by the build metadata of their version.
     Primacy,
 }
 
@@ -25,7 +25,7 @@ struct ClusterAnswers {
     maker: Maker,
     members: Result<Vec<api::Member>, RequestError>,
     statuses: Vec<Status>,
-    /// Of nodes of Primacy only.
+    /// Only for nodes of Primacy.
     accounts: Vec<Account>,
 }
 
@@ -136,9 +136,8 @@ fn of_others<'a>(members: &[api::Member], statuses: &'a [Status]) -> Vec<&'a str
     answers(statuses).filter(|(_, status)| !is_one(status)).map(|(address, _)| address).collect()
 }
 
-/// The same for nodes of Primacy. Their numbers are made of their names, which nodes of another cluster may have too; so these
-/// are compared by the names and addresses of their peers. Nodes of one cluster have most of them in common, also while voters
-/// come and go.
+/// Returns the same for nodes of Primacy. Their ids are derived from their names, which nodes of another cluster may have too; so the names
+/// and addresses of their peers are compared. Nodes of one cluster have most of them in common, even while voters are added or removed.
 fn of_other_nodes<'a>(members: &[api::Member], accounts: &'a [Account]) -> Vec<&'a str> {
     let is_one = |other: &api::Member| {
         members.iter().any(|member| member.id == other.id && member.peer_urls == other.peer_urls)
@@ -147,7 +146,7 @@ fn of_other_nodes<'a>(members: &[api::Member], accounts: &'a [Account]) -> Vec<&
     told.filter(|(_, list)| !list.iter().any(is_one)).map(|(address, _)| address).collect()
 }
 
-/// Checks that the members that the URL names are of one cluster. Of two clusters, each would elect a leader.
+/// Checks that the members that the URL names belong to one cluster. Two clusters would each elect a leader.
 fn is_one_cluster(strangers: &[&str], statuses: &[Status]) -> Check {
     const NAME: &str = "all addresses of the URL are of one cluster";
     if answers(statuses).next().is_none() {
@@ -167,7 +166,7 @@ fn is_one_cluster(strangers: &[&str], statuses: &[Status]) -> Check {
     Check::not(Verdict::Fail, NAME, found, why, "take these addresses out of the URL")
 }
 
-/// Checks that the loss of one address leaves another one.
+/// Checks that the URL names more than one member.
 fn is_reached_otherwise(members: &[api::Member], statuses: &[Status]) -> Check {
     const NAME: &str = "the URL names more than one member";
     let found =
@@ -227,12 +226,12 @@ fn answers(statuses: &[Status]) -> impl Iterator<Item = (&str, &api::StatusRespo
     statuses.iter().filter_map(|(address, status)| Some((address.as_str(), status.as_ref().ok()?)))
 }
 
-/// The member that answers.
+/// Returns the id of the member that answered.
 fn id(status: &api::StatusResponse) -> Option<u64> {
     status.header.as_ref().map(|header| header.member_id)
 }
 
-/// A text of a server, on one line.
+/// Returns a text of a server on one line.
 fn shown(text: &str) -> String {
     text.trim().chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN_MAX).collect()
 }

@@ -1,4 +1,4 @@
-//! etcd without an election: for fences, and for tools that look at a cluster.
+//! Direct access to etcd, without an election: for fences, and for tools that inspect a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::runtime;
 /// The time limit of a request.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// The time for one member to answer a request that is sent to each.
+/// The time limit of one member's answer to a request that is sent to all.
 const EACH_MAX: Duration = Duration::from_secs(2);
 
-/// A client of an etcd, for requests of one's own.
+/// A client of etcd, for arbitrary requests.
 #[derive(Clone, Debug)]
 pub struct EtcdClient {
     client: Arc<Client>,
-    /// One for each member, with its address.
+    /// A client for each member, with its address.
     members: Vec<(String, Arc<Client>)>,
     prefix: String,
 }
 
 impl EtcdClient {
-    /// A client of the etcd of this URL, `etcd://…`. It connects when it is used.
+    /// Makes a client for the URL `etcd://…`. It connects when it is first used.
     ///
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files of TLS that cannot be used.
@@ -44,7 +44,7 @@ impl EtcdClient {
 
     /// Sends a transaction, once.
     ///
-    /// Dropping the future does not take it back.
+    /// Dropping the future does not cancel it.
     ///
     /// # Errors
     /// [`RequestError`]; after [`RequestError::NoAnswer`] it may have been done.
@@ -54,8 +54,7 @@ impl EtcdClient {
         runtime::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
     }
 
-    /// Reads keys; all writes that were done before the request are seen, unless `range` says
-    /// otherwise.
+    /// Reads keys, linearizably unless `range` says otherwise.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -77,7 +76,7 @@ impl EtcdClient {
         told.result.map(|list: api::MemberListResponse| list.members)
     }
 
-    /// The same by the account of each member of the URL, with its address.
+    /// Returns the members as each member of the URL reports them, with its address.
     pub async fn members_by_each(&self) -> Vec<(String, Result<Vec<api::Member>, RequestError>)> {
         let question = api::MemberListRequest { linearizable: false };
         let lists = self.ask_each(method::MEMBER_LIST, question).await.into_iter();
@@ -86,12 +85,12 @@ impl EtcdClient {
             .collect()
     }
 
-    /// Returns the status of each member of the URL, by its own account.
+    /// Returns the status that each member of the URL reports.
     pub async fn status(&self) -> Vec<(String, Result<api::StatusResponse, RequestError>)> {
         self.ask_each(method::STATUS, api::StatusRequest {}).await
     }
 
-    /// Asks each member of the URL the same.
+    /// Sends the same request to each member of the URL.
     async fn ask_each<Q, A>(
         &self,
         method: &'static str,

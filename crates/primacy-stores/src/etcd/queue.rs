@@ -1,5 +1,5 @@
-//! The queue of one election, in the layout of `clientv3/concurrency.Election`: the candidates are the keys
-//! `PREFIX/ELECTION/LEASE`, each of which goes with its lease; the one that was made first leads.
+//! The queue of one election, in the layout of `clientv3/concurrency.Election`: each candidate has a key `PREFIX/ELECTION/LEASE`, attached
+//! to its lease; the oldest key is the leader's.
 
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ use super::value::{self, Value};
 /// The time limit of a request: a cluster without a leader elects one in a second or two.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// The number of times that an operation begins again because others have changed the queue, before it is left to the
-/// caller.
+/// The maximum number of times that an operation restarts because other clients have changed the queue.
 const ROUNDS_MAX: u32 = 16;
 
-/// The entries that are read at once where all are looked at.
+/// The number of entries in one request, when all entries are read.
 const PAGE: i64 = 16;
 
 /// The keys of one election.
@@ -29,13 +28,13 @@ pub(super) struct Queue {
     prefix: String,
 }
 
-/// The position at which an entry was found.
+/// The position of an entry when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryPosition {
     pub(super) created: i64,
     pub(super) asked_to_resign: bool,
     pub(super) standing: QueueRank,
-    /// The revision at which it was found.
+    /// The revision at which it was read.
     pub(super) revision: i64,
 }
 
@@ -50,7 +49,7 @@ pub(super) enum QueueRank {
 }
 
 impl Queue {
-    /// A slash in the name of an election would make it a part of another one's queue, so it is written `%2F`.
+    /// Returns the queue of an election. A slash in its name would put its keys into another election's queue, so it is written `%2F`.
     pub(super) fn new(prefix: &str, election: &str) -> Self {
         let name = election.replace('%', "%25").replace('/', "%2F");
         Self { prefix: if prefix.is_empty() { format!("{name}/") } else { format!("{prefix}/{name}/") } }
@@ -60,7 +59,7 @@ impl Queue {
         self.prefix.clone().into_bytes()
     }
 
-    /// The first key behind all that begin with the prefix: its last byte is a slash, which can be counted up.
+    /// Returns the first key after all keys with the prefix, whose last byte is a slash and can be incremented.
     pub(super) fn end(&self) -> Vec<u8> {
         let mut end = self.prefix();
         if let Some(last) = end.last_mut() {
@@ -73,7 +72,7 @@ impl Queue {
         format!("{}{}", self.prefix, lease.hex()).into_bytes()
     }
 
-    /// The key of the election's record, apart from its queue.
+    /// Returns the key of the election's record, which is not in its queue.
     pub(super) fn record_key(&self) -> Vec<u8> {
         self.prefix.trim_end_matches('/').as_bytes().to_vec()
     }
@@ -89,9 +88,8 @@ impl Queue {
         }
     }
 
-    /// Makes sure that the session has exactly this entry, and finds its position. An entry that was seen before
-    /// (`is_seen`) is only looked for, which is no write, unless it has gone. The second value is whether a write may yet
-    /// land.
+    /// Makes sure that the session has exactly this entry, and finds its position. An entry that was seen before (`is_seen`) is only read,
+    /// unless it is gone. The second value states whether a write may still take effect.
     pub(super) async fn campaign(
         &self,
         client: &Client,
@@ -121,7 +119,7 @@ impl Queue {
         (Err(RequestError::NoAnswer { why: CHANGES.to_owned() }), in_doubt)
     }
 
-    /// Reads the session's entry and the first one. If it has none, this one is put.
+    /// Reads the session's entry and the first one. If the session has no entry, this one is put.
     async fn look(
         &self,
         client: &Client,
@@ -141,7 +139,7 @@ impl Queue {
             success,
             failure: ops([Request::Range(own), first]),
         };
-        // Once it is there, it is not put again: so it may be sent again.
+        // An existing entry is not put again, so the request may be repeated.
         client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await
     }
 
@@ -164,7 +162,7 @@ impl Queue {
             match value::decode(&kv.value).filter(|value| (&value.holder, value.entry) == own) {
                 Some(value) => (kv.create_revision, value.resign.is_some()),
                 None => {
-                    // An earlier entry of this session, put there late.
+                    // An earlier entry of this session, which a late write has put there.
                     delete_if(client, kv).await?;
                     return Ok(None);
                 }
@@ -188,15 +186,15 @@ impl Queue {
         let outcome = client.call(method::RANGE, before, Tries::Many, REQUEST_MAX).await;
         let answer: api::RangeResponse = outcome.result?;
         let revision = revision_of(answer.header.as_ref())?;
-        // Where there is none, those before it have gone meanwhile.
+        // If there is none, the entries before it are gone meanwhile.
         Ok(answer.kvs.into_iter().next().map(|before| {
             let standing = QueueRank::Behind { first: entry_of(first), before: before.key };
             EntryPosition { created, asked_to_resign, standing, revision }
         }))
     }
 
-    /// Takes this entry out of the queue, if it is there. An entry whose create revision is known need not be read before:
-    /// no later entry has the same.
+    /// Removes this entry from the queue, if it exists. An entry with a known create revision need not be read first: no later entry has
+    /// the same.
     pub(super) async fn leave(
         &self,
         client: &Client,
@@ -218,7 +216,7 @@ impl Queue {
             if value::decode(&kv.value).is_none_or(|value| value.entry != entry) {
                 return Ok(());
             }
-            // A request to resign may come in between, which changes its version.
+            // A request to resign may be written in between, which changes its revision.
             if delete_if(client, kv).await? {
                 return Ok(());
             }
@@ -226,7 +224,7 @@ impl Queue {
         Err(RequestError::NoAnswer { why: CHANGES.to_owned() })
     }
 
-    /// The first in the queue, as it is kept, and the revision at which it was the first.
+    /// Returns the key of the first entry, and the revision at which it was read.
     pub(super) async fn first(&self, client: &Client) -> Result<(Option<api::KeyValue>, i64), RequestError> {
         let outcome = client.call(method::RANGE, self.range_of_first(), Tries::Many, REQUEST_MAX).await;
         let answer: api::RangeResponse = outcome.result?;
@@ -245,7 +243,7 @@ impl Queue {
                 if value::decode(&kv.value).is_some_and(|value| value.holder.identity == *dead) {
                     found = true;
                     session::revoke(client, Lease(kv.lease)).await?;
-                    // Another client may have rewritten it without a session, with which it would go.
+                    // Another client may have rewritten the key without its session, so that it does not go with the session.
                     delete_if(client, kv).await?;
                 }
             }
@@ -283,7 +281,7 @@ impl Queue {
                 success: ops([Request::Put(put)]),
                 failure: vec![],
             };
-            // The second comparison is with a state that is gone, and the key is read again.
+            // A repetition compares with a state that is gone, fails, and the key is read again.
             let outcome = client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await;
             let answer: api::TxnResponse = outcome.result?;
             if answer.succeeded {
@@ -296,12 +294,12 @@ impl Queue {
 
 const CHANGES: &str = "what it asked about was changed by others all the time";
 
-/// Deletes a key if it is as it was read. Whether it was; it may have been deleted by an earlier try, too.
+/// Deletes a key if it has not changed since it was read; returns whether it did. An earlier try may have deleted it, too.
 async fn delete_if(client: &Client, kv: &api::KeyValue) -> Result<bool, RequestError> {
     delete_where(client, &kv.key, written(&kv.key, kv.mod_revision)).await
 }
 
-/// The same under any condition.
+/// Deletes a key under any condition.
 async fn delete_where(client: &Client, key: &[u8], condition: api::Compare) -> Result<bool, RequestError> {
     let delete = api::DeleteRangeRequest { key: key.to_vec(), ..Default::default() };
     let question = api::TxnRequest {
@@ -345,7 +343,7 @@ pub(super) fn ops<const N: usize>(requests: [Request; N]) -> Vec<api::RequestOp>
     requests.into_iter().map(|request| api::RequestOp { request: Some(request) }).collect()
 }
 
-/// Returns the keys read by the operation at this place of a transaction.
+/// Returns the keys read by the operation with this index in a transaction.
 pub(super) fn keys(answer: &api::TxnResponse, place: usize) -> Result<&[api::KeyValue], RequestError> {
     match answer.responses.get(place).and_then(|op| op.response.as_ref()) {
         Some(Response::Range(range)) => Ok(&range.kvs),

@@ -1,5 +1,5 @@
-//! `?recipe=lease`: a record under the key `PREFIX/ELECTION`, whose version is the revision of its last write. For users who
-//! want the election `lease` in etcd, and for features that need a record.
+//! `?recipe=lease`: a record under the key `PREFIX/ELECTION`, whose version is the revision of its last write. For the election `lease` in
+//! etcd, and for features that need a record.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -67,7 +67,7 @@ impl Register for EtcdRegister {
             let value = record::encode(record)?;
             let expect = version_number::expected(expect)?.unwrap_or(0);
             let (client, key) = (Arc::clone(&self.share.client), self.key.clone());
-            // On its own, because a caller that gives up does not take the write back.
+            // In a task, because dropping the future must not cancel the write.
             let set = runtime::run(async move { set(&client, key, expect, value).await }).await;
             let revision = set.map_err(|why| SetError::Unknown { why })??;
             self.see(revision);
@@ -108,7 +108,7 @@ async fn set(client: &Client, key: Vec<u8>, expect: i64, value: Vec<u8>) -> Resu
         success: ops([Request::Put(put)]),
         failure: vec![],
     };
-    // Once: after a lost answer, a second try would find its own first one, and report a conflict.
+    // Sent once: after a lost answer, a second try would find the write of the first, and report a conflict.
     let told = client.call(method::TXN, question, Tries::Once, REQUEST_MAX).await;
     let answer: api::TxnResponse = told.result.map_err(|error| {
         let why = error.to_string();

@@ -1,9 +1,8 @@
-//! The sessions of one client, which etcd calls leases: elections share one, and one keep-alive answers for all of them.
+//! The sessions of one client, which etcd calls leases: elections share one, and one keep-alive is sent for all of them.
 //!
-//! **A keep-alive counts only if the member that took it was of the same term before it and after a linearizable read that
-//! followed it.** etcd 3.4 lets a leader renew a lease that does not know yet that it has been deposed; its successor goes by a
-//! count of its own, and may have ended the lease. The read is answered only when a majority has confirmed the leader, so
-//! it was still the leader after it had renewed.
+//! **A keep-alive counts only if the member that received it was in the same term before it and after a linearizable read that followed
+//! it.** In etcd 3.4, a deposed leader that does not know this yet renews leases; its successor measures their time itself, and may have
+//! ended the lease. The read is answered only when a majority has confirmed the leader, so it was still the leader after it had renewed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,9 +18,8 @@ use crate::runtime::Aborted;
 use crate::session_users::SessionUsers;
 use crate::sessions::{Begun, SessionError};
 
-/// The time for which the first election that asks for a keep-alive waits for others to join it, where a session has several:
-/// so there are at most twenty a second, however many elections there are. It is short compared with the shortest session, a
-/// second.
+/// The time for which the first election that requests a keep-alive waits for others to join, if several share the session: so at most
+/// twenty a second are sent, however many elections there are. It is short compared with the shortest session, a second.
 const JOIN_DELAY: Duration = Duration::from_millis(50);
 
 /// The time for a session to begin or to end: a cluster without a leader elects one in a second or two.
@@ -35,7 +33,7 @@ pub(super) struct Lease(pub(super) i64);
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     sessions: Mutex<Vec<Arc<Session>>>,
-    /// So that of many that begin at once, the first one asks etcd.
+    /// Held while a session is granted, so that concurrent calls share one.
     beginning: tokio::sync::Mutex<()>,
 }
 
@@ -45,17 +43,17 @@ pub(super) struct Session {
     pub(super) lease: Lease,
     /// The requested time to live, in whole seconds.
     asked: i64,
-    /// The time that was granted.
+    /// The TTL that etcd granted.
     pub(super) granted: Duration,
     users: SessionUsers,
     /// The elections that wait for the next keep-alive.
     waiting: Mutex<Vec<Waiting>>,
     ended: AtomicBool,
-    /// Work that has to be done while it lasts.
+    /// Tasks that run as long as the session lasts.
     pub(super) chores: Mutex<Vec<Aborted<()>>>,
 }
 
-/// An election that waits for a keep-alive: a key that it may read, and the reply.
+/// An election that waits for a keep-alive: a key that it may read, and the sender of the reply.
 type Waiting = (Vec<u8>, oneshot::Sender<Result<Duration, SessionError>>);
 
 /// One election's use of sessions.
@@ -63,7 +61,7 @@ type Waiting = (Vec<u8>, oneshot::Sender<Result<Duration, SessionError>>);
 pub(super) struct User {
     pub(super) election: String,
     pub(super) handle: u64,
-    /// Something that it may read.
+    /// A key that it may read.
     pub(super) key: Vec<u8>,
 }
 
@@ -86,10 +84,10 @@ impl Pool {
                     }
                 }
             };
-            // It began long ago, so its remaining time is asked for.
+            // It may have begun long ago, so its remaining time is requested.
             match self.keep_alive(client, session.lease, user).await {
                 Ok(timeout) => return Ok(Begun { session: session.lease.id(), timeout }),
-                // It is shared no more.
+                // It is not in the pool any more.
                 Err(SessionError::Ended { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -100,7 +98,7 @@ impl Pool {
         let session = Arc::new(grant(client, asked).await?);
         session.join(user);
         lock(&self.sessions).push(Arc::clone(&session));
-        // Its time began after the request.
+        // Its TTL began after the request was sent.
         Ok(Begun { session: session.lease.id(), timeout: session.granted })
     }
 
@@ -125,7 +123,8 @@ impl Pool {
             None => renew(client, lease, &user.key, REQUEST_MAX).await.map_err(SessionError::from),
         };
         if matches!(result, Err(SessionError::Ended { .. })) {
-            // A member may say so that has led, or does not know of this session yet. What a majority has goes with it.
+            // A former leader, or a member that does not know of this session yet, may answer so. An entry that a majority still has proves
+            // that the session exists.
             if has_entry(client, lease, &user.key).await? {
                 client.move_on().await;
                 let why = "a member does not know the session, whose entry is there; another one is asked";
@@ -136,7 +135,7 @@ impl Pool {
         result
     }
 
-    /// This election uses it no more; the session is ended if no other one does.
+    /// Removes this election; ends the session if no other one uses it.
     pub(super) async fn end(&self, client: &Client, lease: Lease, user: &User) -> Result<(), SessionError> {
         let is_used = {
             let mut sessions = lock(&self.sessions);
@@ -152,7 +151,7 @@ impl Pool {
         Ok(())
     }
 
-    /// This handle is gone: the sessions that it used, and that go on with others. The rest is kept alive no more.
+    /// Removes a dropped handle; returns its sessions that other elections go on using. Its other sessions are not kept alive any more.
     pub(super) fn forget(&self, user: &User) -> Vec<Arc<Session>> {
         let mut left = Vec::new();
         lock(&self.sessions).retain(|session| {
@@ -196,7 +195,7 @@ impl Session {
         };
         if is_first {
             let client = Arc::clone(client);
-            // On its own, because the others wait for it also when the first one has given up.
+            // In a task, because the other callers still wait when the first one has given up.
             tokio::spawn(attempts::inherit(async move {
                 if self.users.are_many() {
                     tokio::time::sleep(JOIN_DELAY).await;
@@ -210,12 +209,12 @@ impl Session {
             .unwrap_or_else(|_| Err(SessionError::NoAnswer { why: "the keep-alive was given up".to_owned() }))
     }
 
-    /// Sends a keep-alive, which answers all waiting elections. Where the first of them lacks a right, that says nothing of the
-    /// others, and the next one's is sent.
+    /// Sends a keep-alive, which answers all waiting elections. If the first of them lacks a permission, that does not concern the others,
+    /// and a keep-alive of the next one is sent.
     async fn answer(&self, client: &Client, waiting: Vec<Waiting>) {
         let mut waiting = waiting.into_iter();
         while let Some((key, reply)) = waiting.next() {
-            // An answer that comes after half of its time is of no use.
+            // An answer after half of the TTL is useless.
             let result = renew(client, self.lease, &key, self.granted / 2).await.map_err(SessionError::from);
             let _ = reply.send(result.clone());
             if !matches!(result, Err(SessionError::Refused { .. })) {
@@ -262,7 +261,7 @@ impl Lease {
     }
 }
 
-/// etcd counts whole seconds: rounded up, so that no session ends sooner than was asked for.
+/// Returns the TTL in whole seconds, as etcd requires: rounded up, so that no session ends sooner than requested.
 fn seconds(timeout: Duration) -> i64 {
     let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
     i64::try_from(whole.max(1)).unwrap_or(i64::MAX)
@@ -274,7 +273,7 @@ fn granted(ttl: i64) -> Option<Duration> {
 
 async fn grant(client: &Client, asked: i64) -> Result<Session, RequestError> {
     let question = api::LeaseGrantRequest { ttl: asked, id: 0 };
-    // Where an answer is lost, a session is left that is not kept alive.
+    // A lost answer leaves a session that is not kept alive.
     let told = client.call(method::LEASE_GRANT, question, Tries::Many, REQUEST_MAX).await;
     let answer: api::LeaseGrantResponse = told.result?;
     let refused = |why: String| RequestError::Refused { why };
@@ -292,7 +291,7 @@ async fn grant(client: &Client, asked: i64) -> Result<Session, RequestError> {
     })
 }
 
-/// Ends a session; that there is none is as good.
+/// Ends a session; a missing session is no error.
 pub(super) async fn revoke(client: &Client, lease: Lease) -> Result<(), RequestError> {
     let question = api::LeaseRevokeRequest { id: lease.0 };
     let told =
@@ -303,8 +302,8 @@ pub(super) async fn revoke(client: &Client, lease: Lease) -> Result<(), RequestE
     }
 }
 
-/// Returns whether an entry below this prefix goes with the session, and so whether the session is there, by a majority's word.
-/// An election without an entry loses nothing if it begins anew.
+/// Returns whether a majority has an entry of the session below this prefix, which proves that the session exists. An election without an
+/// entry loses nothing if it begins a new session.
 async fn has_entry(client: &Client, lease: Lease, prefix: &[u8]) -> Result<bool, RequestError> {
     let key = [prefix, lease.hex().as_bytes()].concat();
     let question = api::RangeRequest { key, keys_only: true, ..Default::default() };

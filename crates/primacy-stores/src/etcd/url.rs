@@ -19,7 +19,7 @@ use crate::tls::Files;
 /// The form of the URL.
 pub(super) const FORM: &str = "etcd://HOST[:PORT][,HOST...][/PREFIX]";
 
-/// The time limit of an open, whatever the members do.
+/// The time limit of opening an election.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
 static CONNECTIONS: SharedConnections<Connected> = SharedConnections::new();
@@ -52,14 +52,14 @@ fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
     url.finish()?;
     let login = match (url.user.take(), url.password.take()) {
         (Some(user), Some(password)) => Some(Login { user, password }),
-        // With the certificate of the client, etcd needs none.
+        // With a client certificate, etcd needs no login.
         (None, None) => None,
         (Some(_), None) => return Err(url.malformed("a user needs a password: USER:PASSWORD@")),
         (None, Some(_)) => return Err(url.malformed("a password needs a user: USER:PASSWORD@")),
     };
     let tls = if tls {
         let mut config = files.client()?;
-        // etcd speaks nothing else, and some proxies in front of it require the negotiation.
+        // etcd speaks only HTTP/2, and some proxies in front of it require the negotiation.
         config.alpn_protocols = vec![b"h2".to_vec()];
         Some(Arc::new(config))
     } else {
@@ -99,8 +99,8 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let queue = Queue::new(&prefix, &address.election);
         let is_lease = matches!(place.recipe, Recipe::Lease);
         let share = join(&address.rest, &address.election, place)?;
-        // So that a wrong name, password or right fails now, and not in an election that no candidate
-        // wins.
+        // Reads now, so that a wrong name, password or permission fails at once, and not in an election that no
+        // candidate wins.
         let (client, asked) = (Arc::clone(&share.client), queue.clone());
         let look = async move { tokio::time::timeout(OPEN_MAX, asked.first(&client)).await };
         let looked = runtime::run(look).await.map_err(|why| OpenError::Unavailable { why })?;

@@ -4,9 +4,9 @@
 //! {"primacy":1,"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000","entry":"00000000000000ef"}
 //! ```
 //!
-//! `entry` is drawn for each entry, so that a late write of an earlier one is recognised. `resign` is there when the candidate
-//! has been asked to resign, and names the requester. Fields that this version does not know are not kept, since only their
-//! writer reads them. All other content is the proposal of another program: `etcdctl elect NAME PROPOSAL` puts its own there.
+//! `entry` is drawn for each entry, so that a late write of an earlier one is recognised. `resign` is present after a request to resign,
+//! and names the requester. Unknown fields are not kept, since only their writer reads them. All other content is the proposal of another
+//! program: `etcdctl elect NAME PROPOSAL` writes its own.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{Identity, Incarnation, NodeId};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this format.
 const FORMAT: u64 = 1;
 
-/// The longest name given to a candidate that is another program, in bytes of its proposal.
+/// The longest name shown for a candidate that is another program, in bytes of its proposal.
 const PROPOSAL_SHOWN_MAX: usize = 40;
 
 /// A candidate's own value.

@@ -1,4 +1,4 @@
-//! Watches: one stream of etcd's for all of a client, which is renewed, from where it was, when it breaks.
+//! Watches: one etcd watch stream for all watches of a client, which is resumed when it breaks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,14 +13,14 @@ use super::client::{Client, Connection};
 use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
 
-/// The pause before a stream that broke is renewed, and before a watcher learns that etcd refuses its watch: else a
-/// client without the right would ask as fast as etcd answers.
+/// The pause before a broken stream is renewed, and before a watcher is notified that etcd refuses its watch: otherwise
+/// a client without the permission would retry as fast as etcd answers.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The time for which a stream without watches is kept: after each change its client reads, and then watches again.
+/// The time for which a stream without watches is kept: after each change, its client reads, and then watches again.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// The time for a member to begin a stream.
+/// The time limit for a member to begin a stream.
 const BEGIN_MAX: Duration = Duration::from_secs(2);
 
 /// The watched keys and events.
@@ -48,18 +48,18 @@ pub(super) enum Only {
 pub(super) struct Watches {
     client: Arc<Client>,
     commands: mpsc::UnboundedSender<Command>,
-    /// Until the first watch.
+    /// The receiver for the task, until the first watch starts it.
     received: std::sync::Mutex<Option<mpsc::UnboundedReceiver<Command>>>,
     task: OnceLock<Result<Aborted<()>, String>>,
     ids: AtomicI64,
 }
 
-/// One watch. It ends when something has happened, or when this is dropped.
+/// One watch. It ends with the first event, or when this is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     id: i64,
     pub(super) target: Target,
-    /// The revision of what happened, once something has.
+    /// The revision of the event, once there is one.
     fired: watch::Receiver<Option<i64>>,
     commands: mpsc::WeakUnboundedSender<Command>,
 }
@@ -73,9 +73,9 @@ enum Command {
 #[derive(Debug)]
 struct Wanted {
     target: Target,
-    /// The first revision that counts; 0 for all events from now on.
+    /// The first revision to watch; 0 for all events from now on.
     from: i64,
-    /// This stream watches for it.
+    /// True if the present stream has begun this watch.
     is_confirmed: bool,
     fire: watch::Sender<Option<i64>>,
 }
@@ -94,7 +94,7 @@ impl Watches {
             let received = received.ok_or("it was started before")?;
             runtime::spawn(serve(Arc::downgrade(&self.client), received))
         };
-        // Without a thread, nothing else works either, and every request reports it.
+        // Without the stores' thread, every request fails and reports it.
         let _ = self.task.get_or_init(start);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (fire, fired) = watch::channel(None);
@@ -107,7 +107,7 @@ impl Watches {
 }
 
 impl Watch {
-    /// Resolves when something has happened, or may have: its revision, or 0 if it is not known.
+    /// Resolves when there is, or may have been, an event; returns its revision, or 0 if it is not known.
     pub(super) async fn fired(&self) -> i64 {
         let mut fired = self.fired.clone();
         match fired.wait_for(Option::is_some).await {
@@ -116,7 +116,7 @@ impl Watch {
         }
     }
 
-    /// Returns the revision if something has happened, or may have.
+    /// Returns the revision if there was, or may have been, an event.
     pub(super) fn has_fired(&self) -> Option<i64> {
         let fired = *self.fired.borrow();
         fired.or_else(|| self.fired.has_changed().is_err().then_some(0))
@@ -187,7 +187,8 @@ fn create(id: i64, watch: &Wanted) -> WatchUnion {
     })
 }
 
-/// One stream, until it breaks, or the client has moved to another member, or nothing is watched. Whether it broke.
+/// Follows one stream until it breaks, the client has moved to another member, or nothing is watched; returns whether
+/// it broke.
 async fn follow(
     client: &Client,
     connection: &Connection,
@@ -195,7 +196,7 @@ async fn follow(
     wanted: &mut BTreeMap<i64, Wanted>,
 ) -> bool {
     let (questions, asked) = mpsc::unbounded_channel();
-    // The server answers nothing at all before the first one.
+    // The server does not answer before it has received the first request.
     for (&id, watch) in wanted.iter_mut() {
         watch.is_confirmed = false;
         let _ = questions.send(api::WatchRequest { request: Some(create(id, watch)) });
@@ -234,7 +235,7 @@ async fn follow(
                     let _ = questions.send(api::WatchRequest { request });
                 }
                 WatchReply::Refusal => {
-                    // The login may have expired, which is that of the stream; or the right is missing.
+                    // The login with which the stream began may have expired, or the permission is missing.
                     client.forget_token();
                     return true;
                 }
@@ -253,7 +254,7 @@ async fn next(
     answers.message().await.map_err(Some)?.ok_or(None)
 }
 
-/// The stream broke: another member may be better. A login that has expired is renewed.
+/// Handles a broken stream: moves to another member, and renews an expired login.
 async fn broken(client: &Client, connection: &Connection, status: Option<tonic::Status>) {
     if status.is_some_and(|status| status.code() == tonic::Code::Unauthenticated) {
         client.forget_token();
@@ -265,9 +266,9 @@ async fn broken(client: &Client, connection: &Connection, status: Option<tonic::
 /// The meaning of an answer.
 enum WatchReply {
     Nothing,
-    /// The watch has fired, and etcd still watches.
+    /// The watch has fired, and still exists in etcd.
     Event(i64),
-    /// etcd will not watch for this login.
+    /// etcd refuses to watch with this login.
     Refusal,
 }
 
@@ -275,8 +276,8 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Wat
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     let id = answer.watch_id;
     if answer.canceled {
-        // Where etcd refuses to begin a watch, it does not always say which: then it is one of those that are not
-        // confirmed. All of them fire; their callers look again, and ask again.
+        // When etcd refuses to begin a watch, it does not always name it: then it is one of the unconfirmed ones. All
+        // of them fire; their callers read again, and watch again.
         let ended = match wanted.remove(&id) {
             Some(watch) => vec![watch],
             None if answer.created => {
@@ -287,7 +288,7 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Wat
             None => return WatchReply::Nothing,
         };
         if answer.compact_revision > 0 {
-            // What happened since is forgotten. Something may have.
+            // The events since then are compacted, so there may have been one.
             fire(&ended, revision);
         } else {
             tokio::spawn(async move {
@@ -300,7 +301,7 @@ fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Wat
         if let Some(watch) = wanted.get_mut(&id) {
             watch.is_confirmed = true;
             if watch.from == 0 {
-                // Where the stream breaks, the next one goes on from here.
+                // A new stream resumes from here.
                 watch.from = revision.saturating_add(1);
             }
         }

@@ -16,7 +16,7 @@ use super::sha;
 use crate::open_error::OpenError;
 use crate::store_url::Host;
 
-/// The most that is read for one request, in bytes: above the longest record with all that comes around it.
+/// The maximum length of the answers to one request, in bytes: more than the longest record and everything sent with it.
 const ANSWER_MAX: usize = 2 * packet::LENGTH_MAX;
 
 /// Text is UTF-8 (`utf8mb4_general_ci`).
@@ -27,8 +27,8 @@ const COM_QUERY: u8 = 3;
 const NATIVE: &str = "mysql_native_password";
 const CACHING_SHA2: &str = "caching_sha2_password";
 
-/// The settings of each session that the statements rely on, whatever the server's own are. Each statement is a transaction of its own
-/// unless it says otherwise; a locked row or table is waited for one second; text is strict.
+/// The settings of each session that the statements rely on, whatever the server's own are. Each statement is its own transaction unless it
+/// begins one; a wait for a locked row or table lasts one second; invalid values are errors.
 const SESSION: &str = "SET SESSION autocommit = 1, SESSION completion_type = 0, SESSION innodb_lock_wait_timeout = 1, \
                        SESSION lock_wait_timeout = 1, SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'; \
                        SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
@@ -58,18 +58,18 @@ pub(super) struct Answer {
 /// The reason that a request has no answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum QueryError {
-    /// The server refused a statement, and ran none of those behind it.
+    /// The server refused a statement, and ran none of those after it.
     Server {
         /// The number of statements that it has run before.
         answered: usize,
         error: ServerError,
     },
-    /// The connection is of no use any more, and nothing is known of the request.
+    /// The connection is broken, and the outcome of the request is unknown.
     Broken(String),
 }
 
 impl Connection {
-    /// Connects to a host, logs in, and makes the session as the statements need it.
+    /// Connects to a host, logs in, and applies the session settings that the statements need.
     pub(super) async fn open(settings: &Settings, host: &Host) -> Result<Self, OpenError> {
         let stream = TcpStream::connect(authority(host)).await.map_err(|error| unavailable(&error))?;
         stream.set_nodelay(true).map_err(|error| unavailable(&error))?;
@@ -90,7 +90,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Begins TLS, in which everything is said but the server's greeting.
+    /// Begins TLS, which protects everything except the server's greeting.
     async fn protect(
         mut self,
         greeting: &Greeting,
@@ -108,7 +108,7 @@ impl Connection {
             .map_err(|_| refused("its name is no name or address that a certificate could be for"))?;
         let stream = TlsConnector::from(tls).connect(name, self.stream).await;
         let stream = stream.map_err(|error| match error.get_ref() {
-            // The certificates on either side: that does not change by itself.
+            // An error of a certificate, of either side, does not pass without a repair.
             Some(inner) if inner.is::<rustls::Error>() => OpenError::Refused { why: format!("TLS: {inner}") },
             Some(_) | None => unavailable(&format!("TLS: {error}")),
         })?;
@@ -118,7 +118,7 @@ impl Connection {
     async fn log_in(&mut self, settings: &Settings, greeting: &Greeting) -> Result<(), OpenError> {
         let refused = |why: String| OpenError::Refused { why };
         let password = settings.password()?;
-        // Where the server proposes another way, it answers by asking for that.
+        // If the server uses another plugin, its answer requests that one.
         let plugin = if greeting.plugin == CACHING_SHA2 { CACHING_SHA2 } else { NATIVE };
         let answer = answer(plugin, &password, &greeting.challenge).unwrap_or_default();
         let tls = if settings.tls.is_some() { capability::SSL } else { 0 };
@@ -146,9 +146,9 @@ impl Connection {
                     let challenge = fields.0.strip_suffix(&[0]).unwrap_or(fields.0);
                     answer_or_refuse(&plugin, &password, challenge)?
                 }
-                // Of `caching_sha2_password`: the server knows the password, and the answer was right.
+                // `caching_sha2_password`: the server has the password in its cache, and the answer was right.
                 Some((1, [3])) => continue,
-                // Or it has to be told the password.
+                // `caching_sha2_password`: the server needs the password itself.
                 Some((1, [4])) if settings.tls.is_some() => [password.as_bytes(), &[0]].concat(),
                 Some((1, [4])) => {
                     return Err(refused(format!(
@@ -188,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Reads the rows behind the count of their columns, and whether another answer follows.
+    /// Reads the rows that follow a column count, and whether another answer follows them.
     async fn rows(&mut self, columns: u64) -> Result<Result<(Vec<Row>, bool), ServerError>, QueryError> {
         // A description of each column.
         while packet::end_of_rows(&self.packet().await.map_err(QueryError::Broken)?).is_none() {}
@@ -205,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Whether the server has neither closed the connection nor said anything that it was not asked.
+    /// Returns whether the server has neither closed the connection nor sent unsolicited data.
     pub(super) async fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         std::future::poll_fn(|context| {
@@ -245,13 +245,13 @@ impl Connection {
         Ok(payload)
     }
 
-    /// The same, while a connection is made.
+    /// Like [`packet`](Self::packet), while a connection is made.
     async fn receive(&mut self) -> Result<Vec<u8>, OpenError> {
         self.packet().await.map_err(|why| unavailable(&why))
     }
 }
 
-/// The beginning of a client's first packet.
+/// Returns the beginning of a client's first packet.
 fn beginning(more: u32) -> Vec<u8> {
     let capabilities = more
         | capability::LONG_PASSWORD
@@ -271,7 +271,7 @@ fn beginning(more: u32) -> Vec<u8> {
     packet
 }
 
-/// The answer to a challenge; `None` for a way to log in that this client does not have.
+/// Returns the answer to a challenge; `None` for an authentication plugin that this client does not support.
 fn answer(plugin: &str, password: &str, challenge: &[u8]) -> Option<Vec<u8>> {
     match plugin {
         NATIVE => Some(sha::native_answer(password.as_bytes(), challenge)),

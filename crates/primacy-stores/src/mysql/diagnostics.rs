@@ -13,7 +13,7 @@ use crate::runtime;
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
         let settings = Settings::parse(&address.rest)?;
-        // A server that takes no writes, and a table of another shape, are refused.
+        // This refuses a server that takes no writes, and a table of another shape.
         ConnectionPool::new(settings.clone()).open(false).await?;
         let asking = runtime::run(async move {
             let mut last = OpenError::Unavailable { why: "no server answers".to_owned() };
@@ -43,7 +43,7 @@ fn judge(variables: &Variables) -> Vec<Check> {
     ]
 }
 
-/// Never passes: no replication of one server to another keeps every write that was acknowledged.
+/// Never passes: replication to another server does not keep every acknowledged write.
 fn survives(variables: &Variables) -> Check {
     let semi = match variables.get("rpl_semi_sync_master_enabled") {
         Some(value) if !is_off(value) => "on, and off by itself when no replica answers in time",
@@ -99,7 +99,7 @@ fn writes_whole_pages(variables: &Variables) -> Check {
     }
 }
 
-/// Passes always: the store sets both for its own sessions.
+/// Always passes: the store sets both for its own sessions.
 fn isolates(variables: &Variables) -> Check {
     let of = |names: &[&str]| {
         names.iter().find_map(|name| variables.get(*name)).map_or("unknown", String::as_str).to_owned()

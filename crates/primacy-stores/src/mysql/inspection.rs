@@ -1,4 +1,4 @@
-//! The settings of a server, and the reasons not to use one.
+//! The settings of a server, and the faults for which it is refused.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::refusal;
 use super::table::text;
 use crate::open_error::OpenError;
 
-/// The settings that are asked for. A server leaves out those that it does not have.
+/// The names of the settings that are read. A server leaves out those that it does not have.
 const NAMES: [&str; 14] = [
     "version",
     "read_only",
@@ -28,7 +28,7 @@ const NAMES: [&str; 14] = [
 /// Settings by their names, which are in lower case.
 pub(super) type Variables = HashMap<String, String>;
 
-/// Every user may ask this.
+/// Reads the settings; every user may do this.
 pub(super) async fn variables(connection: &mut Connection) -> Result<Variables, OpenError> {
     let names = NAMES.map(|name| format!("'{name}'")).join(", ");
     let question = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})");
@@ -67,7 +67,7 @@ fn judge(variables: &Variables) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether a setting is off, as servers write it in different versions.
+/// Returns whether a setting is off, in the spellings of all server versions.
 pub(super) fn is_off(value: &str) -> bool {
     ["OFF", "0", ""].iter().any(|off| value.eq_ignore_ascii_case(off))
 }

@@ -1,14 +1,14 @@
 //! The client/server protocol of MySQL as bytes: packets, and the values in them.
 //!
-//! Everything here comes from outside: a value that is not there is `None`, and never a panic.
+//! All input is untrusted: a missing value is `None`, and never a panic.
 
-/// Longer packets are sent in parts, which this client neither needs nor takes.
+/// The maximum length of a packet. The protocol splits longer packets, which this client neither needs nor supports.
 pub(super) const LENGTH_MAX: usize = 256 * 1024;
 
 /// The capabilities that this client uses (`CLIENT_…` in the protocol's documentation).
 pub(super) mod capability {
     pub(crate) const LONG_PASSWORD: u32 = 1;
-    /// An update counts the rows that it found, also where it changed nothing.
+    /// An update reports the rows that it found, even if it did not change them.
     pub(crate) const FOUND_ROWS: u32 = 1 << 1;
     pub(crate) const LONG_FLAG: u32 = 1 << 2;
     pub(crate) const CONNECT_WITH_DB: u32 = 1 << 3;
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
         u16::try_from(self.number(2)?).ok()
     }
 
-    /// A number of one byte or more, the first of which says how many follow.
+    /// Reads a length-encoded integer, whose first byte states how many bytes follow.
     fn length_encoded(&mut self) -> Option<u64> {
         match self.byte()? {
             small @ 0..=0xfa => Some(u64::from(small)),
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Bytes with their length before them; `None` in `Some` is NULL.
+    /// Reads a length-prefixed value; `Some(None)` is NULL.
     fn value(&mut self) -> Option<Option<&'a [u8]>> {
         if self.0.first() == Some(&0xfb) {
             self.byte()?;
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
         self.bytes(length).map(Some)
     }
 
-    /// Bytes up to a zero byte, or to the end.
+    /// Reads a text up to a zero byte, or to the end.
     pub(super) fn text(&mut self) -> String {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         let text = String::from_utf8_lossy(&self.0[..length]).into_owned();
@@ -83,7 +83,7 @@ impl<'a> Fields<'a> {
 pub(super) struct Greeting {
     pub(super) capabilities: u32,
     pub(super) challenge: Vec<u8>,
-    /// The way to log in that it proposes.
+    /// The authentication plugin that it proposes.
     pub(super) plugin: String,
 }
 
@@ -147,18 +147,18 @@ impl Done {
     }
 }
 
-/// Whether another answer follows the rows that this packet ends; `None` if it ends none.
+/// Returns whether another answer follows the rows that this packet ends; `None` if it does not end any.
 pub(super) fn end_of_rows(packet: &[u8]) -> Option<bool> {
-    // A row that begins so has a value longer than a packet of this client.
+    // A row that begins with this byte would have a value longer than this client's longest packet.
     let mut fields = Fields(packet.strip_prefix(&[0xfe]).filter(|rest| rest.len() < 8)?);
     let _warnings = fields.short()?;
     Some(fields.short()? & MORE_RESULTS != 0)
 }
 
-/// The columns of a row, at most. No statement of the store asks for as many; each takes more memory here than on the way.
+/// The maximum number of columns of a row. No statement of the store requests as many; each column takes more memory here than in a packet.
 const COLUMNS_MAX: u64 = 16;
 
-/// The number of columns of the rows that follow.
+/// Parses the number of columns of the rows that follow.
 pub(super) fn column_count(packet: &[u8]) -> Option<u64> {
     let mut fields = Fields(packet);
     fields.length_encoded().filter(|count| (1..=COLUMNS_MAX).contains(count) && fields.0.is_empty())

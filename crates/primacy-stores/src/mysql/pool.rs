@@ -1,7 +1,7 @@
 //! [`ConnectionPool`]: a few connections for the requests of all elections of a process that were opened with one URL.
 //!
-//! A connection answers one request at a time. Several keep a request that waits for a locked row from holding up the other elections. One
-//! on which a request was given up, or that has failed, is closed: the server undoes what was not committed.
+//! A connection answers one request at a time. With several, a request that waits for a locked row does not hold up the other elections. A
+//! connection that has failed, or whose request was abandoned, is closed: the server rolls back what was not committed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,17 +21,17 @@ use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime;
 
-/// The connections of a process to a server, at most.
+/// The maximum number of connections of a process to a server.
 const CONNECTIONS_MAX: usize = 4;
 
-/// The time that one server may take to connect, the login and the questions at the beginning included: half a dozen round trips.
+/// The time limit of a connection to one server, with the login and the first queries: half a dozen round trips.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The time that a request may take, the connecting included. It is a fraction of a lease of usual length, and above the second for which the
-/// server waits for a lock.
+/// The time limit of a request, including the time to connect. It is a fraction of a usual lease, and above the second for which the server
+/// waits for a lock.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two attempts to connect.
+/// The pause between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connections to the server of one URL.
@@ -44,10 +44,10 @@ struct Inner {
     settings: Settings,
     turns: Semaphore,
     idle: Mutex<Vec<Connection>>,
-    /// When the next attempt to connect may begin.
+    /// The time from which the next attempt to connect may begin.
     next_at: Mutex<Option<Instant>>,
     has_table: AtomicBool,
-    /// The place of the server that is tried first.
+    /// The index of the server that is tried first.
     first: AtomicUsize,
 }
 
@@ -64,7 +64,7 @@ impl ConnectionPool {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Connects, and looks for the table, which is made if `create` says so.
+    /// Connects, and checks that the table exists, which is made if `create` is set.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
         let opening = runtime::run(async move {
@@ -84,8 +84,8 @@ impl ConnectionPool {
         opening.await.map_err(|why| OpenError::Unavailable { why })?
     }
 
-    /// Sends a request, and waits for its answers. `commit` is the place of the statement that commits it; what the server refuses before
-    /// is not done.
+    /// Sends a request, and waits for its answers. `commit` is the index of the statement that commits it; a request that the server
+    /// refuses before that was not done.
     pub(super) async fn request(
         &self,
         statements: String,
@@ -97,7 +97,7 @@ impl ConnectionPool {
         answers.await.map_err(Failure::Unknown)?
     }
 
-    /// As [`request`](Self::request); to be called on the stores' thread.
+    /// Like [`request`](Self::request); to be called on the stores' thread.
     pub(super) async fn request_here(
         &self,
         statements: &str,
@@ -146,14 +146,14 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes the connections that wait for a request: their server takes no writes any more.
+    /// Closes the idle connections, for example when their server does not take writes any more.
     pub(super) fn forget_idle(&self) {
         self.inner.forget_idle();
     }
 }
 
 impl Inner {
-    /// A connection: one that waits for a request, or a new one.
+    /// Returns an idle connection, or a new one.
     async fn take(&self) -> Result<Connection, OpenError> {
         loop {
             let Some(mut connection) = lock(&self.idle).pop() else { return self.connect().await };
@@ -184,7 +184,7 @@ impl Inner {
         let (hosts, first) = (&self.settings.hosts, self.first.load(Ordering::SeqCst));
         for index in (first..first + hosts.len()).map(|index| index % hosts.len()) {
             let host = &hosts[index];
-            // A request that is given up while this server is silent leaves the next one to the request after it.
+            // If this request is abandoned while the server is silent, the next request tries the next server.
             self.first.store(index + 1, Ordering::SeqCst);
             let connecting = async {
                 let mut connection = Connection::open(&self.settings, host).await?;
@@ -209,7 +209,7 @@ impl Inner {
         Err(if is_final { OpenError::Refused { why } } else { OpenError::Unavailable { why } })
     }
 
-    /// The time to open an election: every server is tried, and then asked for the table.
+    /// The time limit of opening an election: every server is tried, and then the table is checked.
     fn open_patience(&self) -> Duration {
         let servers = u32::try_from(self.settings.hosts.len()).unwrap_or(u32::MAX);
         SERVER_PATIENCE.saturating_mul(servers) + REQUEST_PATIENCE

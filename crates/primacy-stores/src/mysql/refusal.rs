@@ -1,4 +1,4 @@
-//! The meaning of the server's errors: whether nothing was written, or it is not known; and the remedies.
+//! The meaning of the server's errors: nothing was written, or the outcome is unknown; and the remedies.
 
 use super::packet::ServerError;
 use crate::open_error::OpenError;
@@ -10,7 +10,7 @@ pub(super) enum Failure {
     NotDone(String),
     /// There is no table, and so nothing was done.
     NoTable,
-    /// There is such a row already, and so nothing was done.
+    /// There is already a row for this election, and so nothing was done.
     Duplicate,
     /// It may have been written.
     Unknown(String),
@@ -30,16 +30,16 @@ const OPTION_PREVENTS_STATEMENT: u16 = 1290;
 const ACCESS_DENIED_WITHOUT_PASSWORD: u16 = 1698;
 const READ_ONLY_TRANSACTION: u16 = 1792;
 const READ_ONLY_MODE: u16 = 1836;
-/// MariaDB's, also sent by MaxScale: the connection was killed, at whatever point.
+/// Of MariaDB, also sent by MaxScale: the connection was killed, at an unknown point.
 const CONNECTION_KILLED: u16 = 1927;
-/// Errors that clients make, and proxies in their place, which do not know what the server has done.
+/// Errors of client libraries, which proxies send too, without knowing what the server has done.
 const OF_CLIENTS: std::ops::Range<u16> = 2000..3000;
 /// Errors of ProxySQL.
 const OF_PROXIES: u16 = 9000;
 
 impl Failure {
-    /// Of a statement that was refused before its transaction was to be committed. A server runs none of the statements behind one that it
-    /// has refused, so nothing was written. A proxy may say otherwise.
+    /// Interprets the error of a statement before the commit of its transaction. A server runs none of the statements after one that it has
+    /// refused, so nothing was written. The error of a proxy does not prove this.
     pub(super) fn before_commit(error: &ServerError) -> Self {
         match error.code {
             NO_SUCH_TABLE => Self::NoTable,
@@ -65,12 +65,12 @@ pub(super) fn of_opening(error: &ServerError) -> OpenError {
     if is_final.contains(&error.code) { OpenError::Refused { why } } else { OpenError::Unavailable { why } }
 }
 
-/// Whether the table may not be made by this user.
+/// Returns whether this user lacks the right to make the table.
 pub(super) fn lacks_right(error: &ServerError) -> bool {
     [TABLE_ACCESS_DENIED, ACCESS_DENIED_TO_DATABASE].contains(&error.code)
 }
 
-/// Whether another server may do what this one refuses.
+/// Returns whether another server may accept what this one refuses.
 pub(super) fn is_elsewhere(error: &ServerError) -> bool {
     [OPTION_PREVENTS_STATEMENT, READ_ONLY_MODE, READ_ONLY_TRANSACTION].contains(&error.code)
 }

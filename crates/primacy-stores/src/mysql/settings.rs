@@ -21,7 +21,7 @@ const DEFAULT_PORT: u16 = 3306;
 /// The environment variable that MySQL's own programs take a password from.
 const PASSWORD_VARIABLE: &str = "MYSQL_PWD";
 
-/// Servers that are tried in turn, and what they have in common.
+/// The servers, which are tried in turn, and their common settings.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) hosts: Vec<Host>,
@@ -33,7 +33,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Takes a URL apart, without its scheme.
+    /// Parses a URL, without its scheme.
     ///
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files that cannot be used.
@@ -66,7 +66,7 @@ impl Settings {
         })
     }
 
-    /// The password as it is now: of the URL, of the file, which is read at each connection, or of the environment.
+    /// Returns the present password: from the URL, from the file, which is read for each connection, or from the environment.
     ///
     /// # Errors
     /// [`OpenError`] for a file that cannot be read, or that other users may read.
@@ -82,7 +82,7 @@ impl Settings {
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
     }
 
-    /// The servers, for people.
+    /// Returns the names of the servers, for messages.
     pub(super) fn names(&self) -> Vec<String> {
         self.hosts.iter().map(authority).collect()
     }
@@ -97,7 +97,7 @@ fn is_of_this_machine(host: &Host) -> bool {
     host.name == "localhost" || host.name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// Without what could be a secret.
+/// Leaves out all parts that could be secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")

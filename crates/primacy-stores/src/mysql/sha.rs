@@ -1,4 +1,4 @@
-//! The hashes of MySQL's two ways to log in. They keep a password from being read on the way; TLS is what protects it.
+//! The hashes of MySQL's two authentication plugins. They hide the password in transit, but only TLS protects it.
 
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 

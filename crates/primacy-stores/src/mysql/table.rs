@@ -13,12 +13,12 @@ use crate::record;
 /// The table in the database of the URL.
 pub(super) const NAME: &str = "primacy_record";
 
-/// The statement that makes the table. Names of elections are bytes: a collation would take some for equal, as those that differ by a
-/// space at the end. `confirmations` is counted by reads that must be as durable as a write.
+/// The statement that makes the table. Names of elections are bytes: a collation would treat some as equal, for example those that differ
+/// by a trailing space. Reads that must be as durable as a write increment `confirmations`.
 pub(super) const CREATE: &str = "CREATE TABLE IF NOT EXISTS primacy_record(election VARBINARY(200) NOT NULL PRIMARY KEY, \
                                  version BIGINT NOT NULL, confirmations BIGINT NOT NULL, record MEDIUMBLOB NOT NULL) ENGINE = InnoDB";
 
-/// The columns: each with its type, the length that its type has if it matters, and its part in a key.
+/// The columns: each with its name, its type, the length of the type if it matters, and its key.
 const COLUMNS: [[&str; 4]; 4] = [
     ["election", "varbinary", "200", "PRI"],
     ["version", "bigint", "", ""],
@@ -26,11 +26,11 @@ const COLUMNS: [[&str; 4]; 4] = [
     ["record", "mediumblob", "16777215", ""],
 ];
 
-/// An expression that is 1 where the server takes writes. A user with every right could write to one that does not. Servers have the
-/// setting as a number or as a word.
+/// An expression that is 1 where the server takes writes. A user with all rights could write to a server that should not take any. Servers
+/// have the setting as a number or as a word.
 const TAKES_WRITES: &str = "@@global.read_only IN ('0', 'OFF')";
 
-/// A transaction that writes, and the places in its answers.
+/// A transaction that writes, and the indexes of its answers.
 #[derive(Debug)]
 pub(super) struct Writing {
     pub(super) statements: String,
@@ -41,18 +41,18 @@ pub(super) struct Writing {
     pub(super) commit_at: usize,
 }
 
-/// A statement that reads an election, and the places in its answers.
+/// A statement that reads an election, and the indexes of its answers.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) statements: String,
     /// The version and the record.
     pub(super) found_at: usize,
-    /// Whether the server takes writes. It is asked for last: what was read before then was the latest.
+    /// Whether the server takes writes. It is read last: if it does, the record that was read before was the latest.
     pub(super) takes_writes_at: usize,
 }
 
 fn columns() -> String {
-    // Of a record that is too long, as much as tells that it is.
+    // Of a record that is too long, only enough bytes to detect that.
     format!("version, SUBSTRING(record, 1, {})", record::LENGTH_MAX + 1)
 }
 
@@ -64,8 +64,8 @@ pub(super) fn read(election: &str) -> Reading {
     Reading { statements, found_at: 0, takes_writes_at: 1 }
 }
 
-/// Reads the same, such that it survives a crash of the server if it is returned. InnoDB shows a row as soon as its transaction is
-/// committed in memory, which is before that is on disk; a transaction that comes later, and writes, waits until both are.
+/// Like [`read`], but a result that is returned survives a crash of the server. InnoDB shows a row as soon as its transaction is committed
+/// in memory, which is before that is on disk; a transaction that comes later, and writes, waits until both are.
 pub(super) fn read_durably(election: &str) -> Reading {
     let (columns, election) = (columns(), hex(election.as_bytes()));
     let statements = format!(
@@ -80,7 +80,7 @@ pub(super) fn look(election: &str) -> String {
     format!("SELECT version FROM {NAME} WHERE election = {}", hex(election.as_bytes()))
 }
 
-/// Writes the first record, if there is none. A second one finds the key of the first, whose commit it waits for.
+/// Writes the first record, if there is none. A second insert finds the key of the first, and waits for its commit.
 pub(super) fn insert(election: &str, version: i64, record: &[u8]) -> Writing {
     let (election, record) = (hex(election.as_bytes()), hex(record));
     let statements = format!(
@@ -90,7 +90,7 @@ pub(super) fn insert(election: &str, version: i64, record: &[u8]) -> Writing {
     Writing { statements, takes_writes_at: 1, written_at: 2, commit_at: 3 }
 }
 
-/// Replaces the record if its version is `expect`. The row is locked before it is looked at, and read as it was committed last.
+/// Replaces the record if its version is `expect`. The row is locked before it is read, in its last committed state.
 pub(super) fn update(election: &str, expect: i64, version: i64, record: &[u8]) -> Writing {
     let (election, record) = (hex(election.as_bytes()), hex(record));
     let statements = format!(
@@ -117,10 +117,10 @@ pub(super) fn text(row: &Row, column: usize) -> Option<String> {
     String::from_utf8(row.get(column)?.clone()?).ok()
 }
 
-/// Whether the table is there; it is made if `create` says so.
+/// Returns whether the table exists; it is made if `create` is set.
 ///
 /// # Errors
-/// [`OpenError::Refused`] if it is not ours, or must not be made.
+/// [`OpenError::Refused`] if it is not this store's, or must not be made.
 pub(super) async fn ensure(connection: &mut Connection, create: bool) -> Result<bool, OpenError> {
     if is_there(connection).await? || !create {
         return is_there(connection).await;
@@ -153,7 +153,7 @@ fn of_query(error: QueryError) -> OpenError {
     }
 }
 
-/// Whether the table is there, and as it must be.
+/// Returns whether the table exists; an error if it has another shape.
 async fn is_there(connection: &mut Connection) -> Result<bool, OpenError> {
     let of_table = |column: &str| format!("{column}_SCHEMA = DATABASE() AND {column}_NAME = '{NAME}'");
     let question = format!(
@@ -177,7 +177,7 @@ async fn is_there(connection: &mut Connection) -> Result<bool, OpenError> {
     }
 }
 
-/// Whether there is a table, or the reason that it must not be used.
+/// Returns whether there is a table, or the reason that it must not be used.
 fn judge(answers: &[Answer]) -> Result<bool, String> {
     let [tables, columns, constraints, triggers, key] = answers else {
         return Err("is described by the server in a way that no server of MySQL does".to_owned());
@@ -200,7 +200,7 @@ fn judge(answers: &[Answer]) -> Result<bool, String> {
     if !has_columns || !columns.rows.iter().all(is_plain) {
         return Err("has other columns".to_owned());
     }
-    // A user who may only read is not shown constraints. A key over the first bytes takes two elections for one.
+    // A user who may only read does not see constraints. A key over a prefix would treat two elections as one.
     if key.rows.len() > 1 || key.rows.iter().any(|part| text(part, 1).is_some()) {
         return Err("has a key that is not the whole name of the election".to_owned());
     }

@@ -1,23 +1,21 @@
 //! `?recipe=advisory`: a session advisory lock, and a row that names its holder and counts the leaderships.
 //!
-//! Promises  the first has the lock, and a token that is higher than all before it; a session that is not kept alive ends
-//!           in time, and one whose process dies at once; [`changed`](Sessions::changed) within
-//!           [`CHANGE_BOUND`](super::CHANGE_BOUND), when a leader leaves at once.
-//! Assumes   the same as the lease over PostgreSQL; a server of version 14 or later, and nothing between it and us that lends
-//!           one of its connections to several of ours.
+//! Promises  the first has the lock, and a token that is higher than all before it; a session ends after its timeout if it is not kept
+//!           alive, and at once if its process is killed; [`changed`](Sessions::changed) within [`CHANGE_BOUND`](super::CHANGE_BOUND), and
+//!           at once when a leader leaves.
+//! Assumes   the same as the lease over PostgreSQL; a server of version 14 or later, and no pooler between it and this process.
 //! Leaves    everything else in the database as it is, other advisory locks too.
 //!
-//! A session is a connection ([`lock_session`]), and the server frees its locks when it ends: because the process has died, or
-//! sent nothing for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. Of these,
-//! only the first two are ends that its owner knows of. So **the lock alone makes no candidate the first.** The row of the
-//! previous holder states whether that holder has given the lock back, as it does when it has stopped, or its guardian when it
-//! is gone. Where it has not, the next one keeps the lock and waits for as long as the previous holder may believe that it
-//! leads: from when the next one got the lock, for the timeout in the row.
+//! A session is a connection ([`lock_session`]), and the server frees its locks when it ends: because the process has died, or sent nothing
+//! for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. The owner knows only of the first
+//! two. So **the lock alone does not make a candidate the first.** The row of the previous holder states whether that holder has given the
+//! lock back, which it does when it has stopped, or its guardian does when it is gone. If not, the next candidate keeps the lock and waits
+//! as long as the previous holder may believe that it leads: from the time at which it got the lock itself, for the timeout in the row.
 //!
-//! Requests of a session are done one after the other, so none of them comes late. A write names the version of the row that it
-//! replaces, as with the lease, and so no token is given twice, whatever becomes of locks.
+//! The server processes the requests of a session in order, so no request takes effect after a later one. A write names the version of the
+//! row that it replaces, as with the lease, and so no token is given twice, whatever happens to locks.
 //!
-//! There is no queue: a waiting candidate has nothing in the store, and the first one to ask when the lock is free is next.
+//! There is no queue: a waiting candidate has no entry in the store, and the first one that requests the free lock gets it.
 
 mod lock_session;
 mod statements;
@@ -51,7 +49,7 @@ use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared_connections::{Share, SharedConnections};
 use crate::version_number;
 
-/// The number of attempts of an operation that other clients' writes to the row have foiled. Each time, another one has won.
+/// The maximum number of attempts of an operation when other clients change the row. In each failed attempt, another client has won.
 const ROUNDS_MAX: usize = 8;
 
 /// The time between taking the lock and writing the row: a round trip and a commit, of which the server notifies.
@@ -60,7 +58,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 /// The number of remembered sessions by which a handle may have written itself into the row.
 const WROTE_BY_MAX: usize = 16;
 
-/// The pause before what a dropped handle has left is tried again to be given back.
+/// The pause between attempts to give back the lock of a dropped handle.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 const POOLED: &str = "a pooler stands in between, which may lend the connection that has the lock to others. Name the server \
@@ -102,9 +100,9 @@ struct Task {
 /// The state of a handle.
 #[derive(Debug, Default)]
 struct Own {
-    /// The session by which it has requested the lock.
+    /// The session with which it has requested the lock.
     lock_session: Option<Arc<LockSession>>,
-    /// The time since which that session certainly has it.
+    /// The time from which that session is known to have had it.
     locked_at: Option<Instant>,
     /// The time until which the previous holder may believe that it leads.
     wait_until: Option<Instant>,
@@ -125,7 +123,7 @@ impl Own {
         }
     }
 
-    /// Of no session any more; what must not be forgotten with one stays.
+    /// Forgets the present session, but not the facts that outlast it.
     fn forget_session(&mut self) {
         *self = Self { wrote_by: std::mem::take(&mut self.wrote_by), spent: self.spent, ..Self::default() };
     }
@@ -134,9 +132,9 @@ impl Own {
 /// The answer to a request for the lock.
 struct Taken {
     is_own: bool,
-    /// True if it had it before.
+    /// True if the session had the lock before.
     was_own: bool,
-    /// The process of the server that has it.
+    /// The server process that has the lock.
     process: Option<i32>,
     row: Option<(i64, Record)>,
 }
@@ -229,7 +227,7 @@ impl Sessions for AdvisorySessions {
         let session = session.clone();
         self.run(move |task| async move {
             let lock_session = task.connected.pool.find(&session)?;
-            // Where the session goes on with others, the lock must not.
+            // If other elections go on using the session, the lock must still be released.
             match task.leave(&lock_session).await {
                 Ok(()) | Err(SessionError::Ended { .. }) => {}
                 Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => {
@@ -268,15 +266,15 @@ impl Sessions for AdvisorySessions {
         let task = self.task.clone();
         Box::pin(async move {
             if runtime::run(async move { task.changed().await }).await.is_err() {
-                // Nothing will ever be noticed; the caller's own looking now and then has to do.
+                // No change can be noticed here; the caller's periodic checks find it.
                 std::future::pending::<()>().await;
             }
         })
     }
 }
 
-/// A handle that is dropped may have the lock by a session that goes on with others, or that would be closed at once. Its
-/// leadership, if it had one, was good for as long as a session is, so the lock is given back after that time.
+/// A dropped handle may have the lock in a session that other elections go on using, or that would be closed at once. Its leadership, if it
+/// had one, is valid for the timeout of the session, so the lock is given back after that time.
 impl Drop for AdvisorySessions {
     fn drop(&mut self) {
         self.share.link.elections().remove(&self.task.user.election);
@@ -314,7 +312,7 @@ impl Task {
             let before = row
                 .as_ref()
                 .and_then(|(_, record)| Some(Entry { holder: record.holder.clone()?, token: record.token }));
-            // Written by a session of this handle that is over, because it uses another one now.
+            // True if an earlier session of this handle wrote the row: that session is over, because the handle uses another one now.
             let is_left_over =
                 row.as_ref().is_some_and(|(_, record)| self.wrote_earlier(record, lock_session));
             if !is_own {
@@ -351,7 +349,7 @@ impl Task {
                 Ok(None) => {}
                 Err(error) => {
                     if matches!(error, SessionError::Refused { .. }) {
-                        // Others may do what this one must not.
+                        // Other candidates may have the right that this one lacks.
                         self.unlock(lock_session).await?;
                     }
                     return Err(error);
@@ -377,7 +375,7 @@ impl Task {
         }
         let known = if self.own().first.is_some() { self.find_by(lock_session).await?.1 } else { None };
         let taken = if let Some(row) = known.filter(|(_, record)| is_of(record, lock_session)) {
-            // It still has the lock, which stays while its session and the row do.
+            // It still has the lock, which is kept as long as its session and the row are.
             Taken { is_own: true, was_own: true, process: None, row: Some(row) }
         } else {
             let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
@@ -391,7 +389,7 @@ impl Task {
         own.spent = own.spent.max(token);
         own.wait_until = None;
         match (taken.is_own, taken.was_own) {
-            // It had it before it answered.
+            // The session already had the lock, so it had it before this answer at the latest.
             (true, true) => drop(own.locked_at.get_or_insert_with(clock::now)),
             (true, false) => own.locked_at = Some(clock::now()),
             (false, _) => (own.locked_at, own.first) = (None, None),
@@ -415,13 +413,13 @@ impl Task {
         })
     }
 
-    /// Returns whether this handle wrote it by another session than this one.
+    /// Returns whether this handle wrote the row in another session.
     fn wrote_earlier(&self, record: &Record, lock_session: &LockSession) -> bool {
         record.nonce != lock_session.number.unsigned_abs() && self.own().wrote_by.contains(&record.nonce)
     }
 
-    /// Returns whether the previous holder may still believe that it leads: it has not given the lock back, and its time has not
-    /// passed since this session got the lock.
+    /// Returns whether the previous holder may still believe that it leads: it has not given the lock back, and its timeout has not passed
+    /// since this session got the lock.
     fn must_wait_for(&self, record: &Record) -> bool {
         let mut own = self.own();
         let until = own.locked_at.unwrap_or_else(clock::now).after(record.duration);
@@ -438,8 +436,8 @@ impl Task {
         row: Option<(i64, Record)>,
         count: u64,
     ) -> Result<Option<FencingToken>, SessionError> {
-        // Where there is no row, there may have been one: the first token is above all that were counted from a start like
-        // this one, as with a record that is made again.
+        // Without a row, there may have been one earlier: the first token is above all tokens that were counted from such a start, as with
+        // a record that is made again.
         let start = if row.is_none() { milliseconds_since_1970() } else { 0 };
         let spent = self.own().spent.max(FencingToken(start));
         let too_many = || SessionError::Refused { why: "there is no higher token".to_owned() };
@@ -490,7 +488,7 @@ impl Task {
             let count = self.changes.count();
             let (version, record) = match known.take() {
                 Some(known) => known,
-                // By the session itself: its earlier requests are done by then.
+                // Read in the session itself, whose earlier requests are finished then.
                 None => match self.find_by(lock_session).await?.1 {
                     Some((version, record)) if is_of(&record, lock_session) => (version, record),
                     Some(_) | None => return self.unlock(lock_session).await,
@@ -536,7 +534,7 @@ impl Task {
                 record.holder.as_ref().is_some_and(|holder| holder.identity == *dead)
             };
             let Some((version, record)) = row.filter(is_dead) else { return Ok(false) };
-            // Its connection is closed with its process, but the server may not have noticed yet.
+            // Its connection was closed with its process, but the server may not have noticed yet.
             if let Some(session) = number_of(&record) {
                 self.query(&self.connected.link.statements().lock.end, vec![(Box::new(session), Type::INT8)])
                     .await?;
@@ -550,7 +548,7 @@ impl Task {
         Err(no_answer("others changed the row each time that the dead one was to be taken out"))
     }
 
-    /// Removes the lock and the row of an earlier session of this handle, so that neither holds other candidates back.
+    /// Removes the lock and the row of an earlier session of this handle, so that neither keeps other candidates waiting.
     async fn bury(
         &self,
         lock_session: &LockSession,
@@ -558,7 +556,7 @@ impl Task {
         record: Record,
     ) -> Result<(), SessionError> {
         if let Some(earlier) = number_of(&record) {
-            // It may go on with other elections.
+            // Other elections may go on using it.
             let shared = self.connected.pool.find_number(earlier);
             let is_unlocked = match shared {
                 Some(shared) => self.unlock_by(&shared).await.is_ok(),
@@ -570,7 +568,7 @@ impl Task {
             }
         }
         let write = self.write(&given_back(record), Some(version))?;
-        // Where it has changed, that is seen in the next round.
+        // If the row has changed, the next round sees that.
         if !lock_session.ask(&write.statement, &write.parameters).await?.is_empty() {
             self.tell(write.version).await;
         }
@@ -602,7 +600,7 @@ impl Task {
             };
             let closed = async {
                 match lives {
-                    // Nothing is ever sent: it fails when the other end has gone.
+                    // Nothing is ever sent: it fails when the sender is dropped.
                     Some(mut lives) => drop(lives.changed().await),
                     None => std::future::pending().await,
                 }
@@ -617,7 +615,7 @@ impl Task {
                 () = self.connected.link.news(&self.changes) => return,
                 () = closed => return,
                 () = waited => return,
-                // Something else is to be waited for; the sender exists as long as this does.
+                // The event to wait for may be another one now. The sender exists as long as this handle.
                 _ = moved.changed() => {}
             }
         }
@@ -635,7 +633,7 @@ impl Task {
         lock_session.ask(&self.connected.link.statements().lock.unlock, &[election]).await.map(drop)
     }
 
-    /// The same as [`find`](Self::find), by a session: its earlier requests are done by then.
+    /// Like [`find`](Self::find), in a session, whose earlier requests are finished then.
     async fn find_by(
         &self,
         lock_session: &LockSession,
@@ -724,7 +722,7 @@ struct Write {
     version: i64,
 }
 
-/// The session by which it was written; none where another program has put it there.
+/// Returns the session that wrote the record; `None` if another program did.
 fn number_of(record: &Record) -> Option<i64> {
     i64::try_from(record.nonce).ok().filter(|number| *number > 0)
 }

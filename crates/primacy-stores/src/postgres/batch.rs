@@ -1,11 +1,11 @@
 //! Batches of requests: the simultaneous requests of many elections are one statement, one round trip, and for writes one
 //! flush of the server's disk.
 //!
-//! No request waits for others to join. A statement takes along the requests that came while the one before was under way.
+//! No request waits for others to join. A statement contains the requests that arrived while the previous one was in progress.
 //!
-//! A batch waits for no lock: rows that other sessions keep locked are left out, and each is then asked for in a statement
-//! of its own, which waits for a moment. And the requests of a batch that was undone as a whole are repeated one by one. So
-//! no election suffers from the failure of another.
+//! A batch waits for no lock: rows that other sessions keep locked are skipped, and each is then requested in a separate statement, which
+//! waits for a moment. The requests of a batch that was rolled back as a whole are repeated one by one. So a failure of one election does
+//! not affect the others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::link::{Inner, Parameter};
 use super::refusal::Failure;
 use crate::runtime::{self, Aborted};
 
-/// The most that one statement asks for. Records have some hundred bytes, and 64 KiB at most.
+/// The maximum number of requests in one statement. Records have some hundred bytes, and 64 KiB at most.
 const BATCH_MAX: usize = 256;
 
-/// The time for which a statement is waited for before the next one is sent behind it: longer than a flush takes, and
-/// shorter than a wait for another session's lock.
+/// The time to wait for a statement before the next one is sent behind it: longer than a flush takes, and shorter than a wait for another
+/// session's lock.
 const COALESCE_MAX: Duration = Duration::from_millis(50);
 
 /// A compare-and-set.
@@ -54,7 +54,7 @@ pub(super) struct Queue {
 impl Queue {
     /// Starts to serve requests on the stores' thread.
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Self, String> {
-        // Unbounded, and never longer than there are callers.
+        // Unbounded, but never longer than the number of callers.
         let (writes, asked_writes) = mpsc::unbounded_channel();
         let (reads, asked_reads) = mpsc::unbounded_channel();
         let for_writes =
@@ -68,7 +68,7 @@ impl Queue {
         Ok(Self { writes, reads, _tasks: [for_writes, for_reads] })
     }
 
-    /// Returns whether it was written; it was not where the version is not the expected one.
+    /// Returns whether the record was written; it is not if the version is not the expected one.
     pub(super) async fn write(&self, write: Write) -> Result<bool, Failure> {
         ask(&self.writes, write).await
     }
@@ -85,7 +85,7 @@ async fn ask<T, R>(queue: &mpsc::UnboundedSender<Asked<T, R>>, request: T) -> Re
     answer.await.map_err(|_| stopped())?
 }
 
-/// Sends what has come, as one batch, and again.
+/// Sends the requests that have arrived as one batch, repeatedly.
 async fn serve<T, R, F>(
     inner: Arc<Inner>,
     mut asked: mpsc::UnboundedReceiver<Asked<T, R>>,
@@ -105,7 +105,7 @@ async fn serve<T, R, F>(
         while let Ok(next) = asked.try_recv() {
             left.push(next);
         }
-        // Only one write of each election: the others name a version that is replaced meanwhile, or must see the new one.
+        // Only one request of each election per batch: another one names a version that this one replaces, or must see its result.
         let (mut batch, mut later, mut named) = (Vec::new(), Vec::new(), HashSet::new());
         for one in left {
             if one.1.is_closed() {
@@ -116,7 +116,7 @@ async fn serve<T, R, F>(
         }
         left = later;
         if !batch.is_empty() {
-            // It goes on when it is not waited for any more.
+            // The task continues after this timeout.
             let _ = timeout(COALESCE_MAX, tokio::spawn(send(Arc::clone(&inner), batch))).await;
         }
     }
@@ -136,7 +136,7 @@ async fn write_batch(inner: Arc<Inner>, batch: Vec<Asked<Write, bool>>) {
             let result = match &outcome {
                 Ok((written, _)) if written.contains(&write.version) => Ok(true),
                 Ok((_, seen)) if write.expect.is_none() || seen.contains(&write.election) => Ok(false),
-                // Another session has locked it, or it is not there.
+                // Another session has locked the row, or it does not exist.
                 Ok(_) | Err(Failure::NotDone(_)) => {
                     one_by_one.push((write, reply));
                     continue;
@@ -177,7 +177,7 @@ async fn write_alone(inner: &Arc<Inner>, write: Write) -> Result<bool, Failure> 
     Ok(is_written)
 }
 
-/// Returns the versions that were written, and the elections with a row that no other session keeps locked.
+/// Writes several records; returns the versions that were written, and the elections whose row no other session keeps locked.
 async fn write_together(
     inner: &Arc<Inner>,
     writes: impl Iterator<Item = &Write> + Clone,
@@ -196,7 +196,7 @@ async fn write_together(
     ];
     let (mut written, mut seen) = (HashSet::new(), HashSet::new());
     for row in inner.query(&inner.statements().write_many, &parameters).await? {
-        // Such a row does not show what was done.
+        // A row of an unexpected shape does not show what was done.
         let strange = |error: tokio_postgres::Error| Failure::Unknown(super::refusal::told(&error));
         match row.try_get::<_, Option<i64>>(1).map_err(strange)? {
             Some(version) => written.insert(version),

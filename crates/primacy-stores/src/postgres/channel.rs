@@ -1,9 +1,9 @@
 //! The notification channel: `LISTEN` on a connection of its own, and `NOTIFY` after each write.
 //!
 //! The queue of notifications belongs to the whole server, and every role that may connect can fill it. `NOTIFY` then fails when its
-//! transaction commits, and `LISTEN` reads the whole queue before it returns. So the `NOTIFY` of a write has a transaction of its
-//! own, no request waits behind a `LISTEN`, and a process has at most one connection that listens or waits to. Changes that are not
-//! notified are found by polling.
+//! transaction commits, and `LISTEN` reads the whole queue before it returns. So the `NOTIFY` of a write is a separate transaction, no
+//! request waits behind a `LISTEN`, and a process has at most one connection that listens or waits to listen. Polling finds changes without
+//! a notification.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,8 +17,7 @@ use super::{pooler, refusal};
 use crate::open_error::OpenError;
 use crate::runtime;
 
-/// The time for which a `NOTIFY` waits for the lock of the whole server under which notifications are committed. Requests wait behind
-/// it.
+/// The time for which a `NOTIFY` waits for the server-wide lock under which notifications are committed. Other requests wait behind it.
 const LOCK_PATIENCE: &str = "100ms";
 
 /// The time that a writer waits for the answer to its `NOTIFY`.
@@ -62,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// Listens for as long as it is waited for, over one connection after the other.
+    /// Listens until the future is dropped, over one connection after another.
     async fn listen(self: Arc<Self>) {
         let mut pause = PAUSE_MIN;
         loop {
@@ -82,7 +81,7 @@ impl Inner {
     async fn listen_once(self: &Arc<Self>) -> Result<(), OpenError> {
         let requests = Arc::downgrade(&self.connection().await?);
         let live = connect(&self.settings, Some(self.news())).await?;
-        // Without a limit: where the queue is long, a LISTEN that is given up goes on in the server, and the next one beside it.
+        // Without a time limit: with a long queue, an abandoned LISTEN continues in the server, and the next one would run beside it.
         let of_opening = |error| refusal::of_opening(&error);
         if pooler::is_between(&live.client).await.map_err(of_opening)? {
             return Ok(());

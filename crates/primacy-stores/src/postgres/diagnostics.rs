@@ -11,7 +11,7 @@ use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::open_error::OpenError;
 use crate::opening::Address;
 
-/// Every role may ask this. A role that may not see the standbys of others sees only their number.
+/// The query for the settings, which every role may run. A role that may not see the standbys of other roles sees only their number.
 const QUESTION: &str = "SELECT pg_catalog.current_setting('fsync'), pg_catalog.current_setting('full_page_writes'), \
      pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('synchronous_standby_names'), \
      pg_catalog.count(pid), pg_catalog.count(pid) FILTER (WHERE sync_state OPERATOR(pg_catalog.=) ANY (ARRAY['sync', 'quorum'])), \
@@ -26,7 +26,7 @@ struct Seen {
     standby_names: String,
     /// The number of connected standbys.
     standbys: u64,
-    /// The number of standbys that writes wait for; `None` if that may not be seen.
+    /// The number of standbys that writes wait for; `None` if this role may not see it.
     synchronous: Option<u64>,
     is_pooled: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) fn examine(address: Address) -> Examination {
             Recipe::Advisory => Table::Lock,
         };
         let link = Link::new(&settings, table);
-        // A table that another user could change is refused.
+        // This refuses a table that another user could change.
         link.open(false).await?;
         let answer = link.ask(QUESTION).await?;
         let seen = answer.rows.first().and_then(|row| Seen::of(row, answer.is_pooled));
@@ -56,7 +56,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// Checks whether other roles could keep the table locked, whether a session does, and which other roles may write to it.
+/// Checks whether other roles could keep the table locked, whether a session does so now, and which other roles may write to it.
 async fn judge_others(link: &Link) -> Result<[Check; 3], OpenError> {
     const OTHERS: &str = "no other role may use the schema of the table";
     const WRITERS: &str = "no other role may write to the table";
@@ -266,7 +266,7 @@ impl Seen {
         )
     }
 
-    /// Reports the setting, which the store itself raises, to readers of the server's settings.
+    /// Always passes: the store raises this setting for its own writes.
     fn commits(&self) -> Check {
         const NAME: &str = "a write is flushed before it is answered";
         let found = match self.synchronous_commit.as_str() {

@@ -1,8 +1,8 @@
 //! Connections with a limit on the bytes that are read: the library keeps the part of an answer that it has read, and all unsolicited
 //! messages, and has no limit of its own.
 //!
-//! It wants to make the connection itself, and hands it on to be protected with TLS. There the stream is replaced; also
-//! where there is no TLS, as if there were ([`Plain`]), but not over a Unix socket.
+//! It makes the connection itself, and passes it to a TLS connector. That step wraps the stream, also without TLS, with a connector that
+//! adds none ([`Plain`]), but not over a Unix socket.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -12,8 +12,8 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 
 use crate::read_limit::LimitedStream;
 
-/// The most that is read after a request, in bytes: the records of more than a hundred elections that are as long as may be. So much of
-/// notices, too, which follow no request; the connection that brings them is made anew then.
+/// The maximum that is read after a request, in bytes: more than a hundred records of maximum length. Unsolicited notices count too; a
+/// connection that exceeds the limit is replaced.
 const ANSWER_MAX: usize = 8 * 1024 * 1024;
 
 /// A connector that connects as `T` does, over a limited stream.
@@ -40,7 +40,7 @@ impl<T: TlsConnect<LimitedStream<Socket>>> TlsConnect<Socket> for Limited<T> {
     }
 }
 
-/// Takes the place of TLS, and leaves the stream as it is.
+/// A TLS connector that leaves the stream unencrypted.
 #[derive(Clone, Copy)]
 pub(super) struct Plain;
 

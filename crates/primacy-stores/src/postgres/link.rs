@@ -1,7 +1,7 @@
 //! The [`Link`]: one connection for all elections of a process that were opened with one URL.
 //!
-//! The watcher looks after it, and asks for all versions now and then: that notices changes without a
-//! notification, and also a server that has fallen silent.
+//! The watcher task reads all versions periodically: this finds changes without a notification, and detects a silent
+//! server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,19 +38,19 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 /// The time that an open waits for the connection, and then for the table.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time limit of statements that are no request of an election: they wait for the locks of tables.
+/// The time limit of statements that are not part of an election: they wait for locks on tables.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time limit of a request, the connecting included. It is a fraction of a lease of usual length.
+/// The time limit of a request, including the time to connect. It is a fraction of a usual lease.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interval at which all versions are read, in one statement: it finds changes without a notification.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same where there are no notifications, because a pooler is in between or the server does not come to it.
+/// The interval without notifications, because a pooler is in between or the server does not accept or deliver them.
 const UNTOLD_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A value of a statement, and its type: so the server need not be asked for it.
+/// A parameter of a statement with its type, so that the type need not be requested from the server.
 pub(super) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
 
 /// A connection that is made anew when it breaks.
@@ -58,7 +58,7 @@ pub(super) struct Link {
     inner: Arc<Inner>,
     /// Started by the first request.
     queue: OnceLock<Result<Queue, String>>,
-    /// Started by the first wait for a change, or not at all if the stores' thread could not be.
+    /// Started by the first wait for a change; `None` if the stores' thread could not be started.
     watcher: OnceLock<Option<Aborted<()>>>,
 }
 
@@ -66,15 +66,15 @@ pub(super) struct Link {
 pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) table: Table,
-    /// For the table by the name that was given; once it was found, for the table that was found, even if the path leads
-    /// to another one later.
+    /// The statements for the table under its configured name; once the table is found, for exactly that table, even if
+    /// the search path leads to another one later.
     statements: Mutex<Arc<Statements>>,
     elections: Listeners,
     pub(super) live: Reconnecting<Live>,
     /// The table was seen, and it is ours.
     has_table: AtomicBool,
     looking: tokio::sync::Mutex<()>,
-    /// The server tells of changes.
+    /// True while a `LISTEN` is active.
     pub(super) is_listening: AtomicBool,
     /// The last `NOTIFY` was accepted.
     pub(super) is_told: AtomicBool,
@@ -141,7 +141,7 @@ impl Link {
         &self.inner.elections
     }
 
-    /// Connects, and looks for the table, which is made if `create` is set.
+    /// Connects, and checks that the table exists, which is made if `create` is set.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
         let work = async move {
@@ -154,7 +154,7 @@ impl Link {
         runtime::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
 
-    /// Runs statements that are no request of an election, and so may wait for long; what they answer.
+    /// Runs statements that are not part of an election, and so may wait for long; returns their answers.
     pub(super) async fn ask(&self, statements: &str) -> Result<Answer, OpenError> {
         let (inner, statements) = (Arc::clone(&self.inner), statements.to_owned());
         let work = async move {
@@ -200,7 +200,7 @@ impl Link {
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
     }
 
-    /// Waits for a request; where its answer does not come soon, notes with it the sessions that block it.
+    /// Waits for a request; if the answer takes long, notes the sessions that block it in the request's attempts.
     pub(super) async fn noting_blockers<T>(&self, request: impl Future<Output = T>) -> T {
         let (mut request, mut is_looking) = (pin!(request), true);
         let mut looking = pin!(runtime::run(locks::note_blockers(Arc::clone(&self.inner))));
@@ -214,8 +214,8 @@ impl Link {
         .await
     }
 
-    /// Sends a statement without waiting for a batch, and waits for its rows. It runs on the stores' thread, where it
-    /// goes on when its caller stops waiting: otherwise a silent server would not be noticed.
+    /// Sends a statement without waiting for a batch, and waits for its rows. It runs on the stores' thread, and
+    /// continues when its caller stops waiting: otherwise a silent server would not be noticed.
     pub(super) async fn query(
         &self,
         statement: &str,
@@ -232,7 +232,7 @@ impl Link {
         let _ = runtime::run(async move { inner.notify(written).await }).await;
     }
 
-    /// Resolves when another version was heard of than was seen; never, where the watcher cannot be started.
+    /// Resolves when a notification names a version other than the seen one; never if the watcher cannot be started.
     pub(super) async fn news(&self, changes: &Changes) {
         self.watcher.get_or_init(|| runtime::spawn(Arc::clone(&self.inner).watch()).ok());
         changes.heard().await;
@@ -259,7 +259,7 @@ impl Inner {
     }
 
     async fn ensure_table(&self, live: &Live, create: bool) -> Result<(), OpenError> {
-        // One look for all that open at the same time.
+        // Only one check for all elections that are opened at the same time.
         let _looking = self.looking.lock().await;
         if !self.has_table.load(Ordering::SeqCst) {
             let settings = &self.settings;
@@ -280,7 +280,7 @@ impl Inner {
         parameters: &[Parameter],
     ) -> Result<Vec<Row>, Failure> {
         let until = Instant::now() + REQUEST_PATIENCE;
-        // Nothing has been sent before there is a connection.
+        // Without a connection, nothing has been sent.
         let live = match timeout_at(until, self.connection()).await {
             Err(_) => return Err(Failure::NotDone(self.silence("connect"))),
             Ok(connected) => connected.map_err(|error| Failure::NotDone(error.to_string()))?,
@@ -288,8 +288,8 @@ impl Inner {
         let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
             parameters.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
         let Ok(answer) = timeout_at(until, live.client.query_typed(statement, &parameters)).await else {
-            // A statement on the way is not taken back: it may wait for a standby, and must not be seen before the
-            // standby has it.
+            // A statement that was sent is not cancelled: it may be waiting for a standby, and its write must not be
+            // visible before the standby has it.
             self.live.give_up(&live);
             return Err(Failure::Unknown(self.silence("answer")));
         };
@@ -297,7 +297,7 @@ impl Inner {
             let failure = Failure::of(&error);
             match &failure {
                 Failure::NoTable => self.has_table.store(false, Ordering::SeqCst),
-                // A server that has become a standby, or is ending: there may be another server.
+                // The server has become a standby, or is shutting down: another server may have taken over.
                 Failure::NotDone(_) if refusal::is_elsewhere(&error) => self.live.give_up(&live),
                 Failure::NotDone(_) => {}
                 Failure::Unknown(_) => self.live.give_up(&live),
@@ -306,7 +306,7 @@ impl Inner {
         })
     }
 
-    /// Asks for all versions now and then.
+    /// Reads all versions periodically.
     async fn watch(self: Arc<Self>) {
         let _listening = self.start_listening();
         loop {
@@ -329,7 +329,7 @@ impl Inner {
     }
 }
 
-/// The channel of notifications, and the elections that they are for.
+/// The notification channel, and the elections to notify.
 #[derive(Clone)]
 pub(super) struct News {
     channel: &'static str,
@@ -378,13 +378,13 @@ where
     Ok(Live { client, lives, end, driver })
 }
 
-/// The values of a row; `None` for what is none.
+/// Returns the values of a row; `None` for a message that is not a row.
 fn row(message: &SimpleQueryMessage) -> Option<Vec<Option<String>>> {
     let SimpleQueryMessage::Row(row) = message else { return None };
     Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
 }
 
-/// Moves bytes until the connection ends, and passes on notifications.
+/// Drives the connection until it ends, and passes on notifications.
 async fn drive<S, T>(
     mut connection: Connection<S, T>,
     news: Option<News>,

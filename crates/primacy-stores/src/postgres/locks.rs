@@ -1,7 +1,7 @@
-//! Locks on tables: which sessions keep others waiting, and which roles could.
+//! Locks on tables: the sessions that keep others waiting, and the roles that could do so.
 //!
-//! A role needs no right on a table to ask for a lock on it, only on its schema: `PREPARE` takes a weak lock before it looks at
-//! rights, and `CREATE RULE` waits behind it for the strongest one. All later statements queue behind that one.
+//! A role needs no right on a table to request a lock on it, only on its schema: `PREPARE` takes a weak lock before it checks rights, and
+//! `CREATE RULE` waits behind it for the strongest lock. All later statements queue behind that request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::link::{Inner, connect};
 
-/// The time that a request may be without an answer before the blockers are looked up, and the time that this may take.
+/// The time without an answer after which the blocking sessions are looked up, and the time limit of the lookup.
 const LOOK_AFTER: Duration = Duration::from_millis(400);
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -28,7 +28,7 @@ fn sessions(condition: &str) -> String {
     )
 }
 
-/// An expression of SQL: the sessions that have or want a lock on the table with the oid `table` with which no trigger can be put on it;
+/// An SQL expression: the sessions that hold or request a lock on the table with the oid `table` that prevents creating a trigger on it;
 /// NULL if there are none.
 #[must_use]
 pub fn holders(table: &str) -> String {
@@ -40,7 +40,7 @@ pub fn holders(table: &str) -> String {
     ))
 }
 
-/// An expression of SQL: the sessions for which others wait that want a lock on the table with the oid `table`; NULL if there are none.
+/// An SQL expression: the sessions that block requests for a lock on the table with the oid `table`; NULL if there are none.
 fn blockers(table: &str) -> String {
     sessions(&format!(
         "pid OPERATOR(pg_catalog.=) ANY (SELECT pg_catalog.unnest(pg_catalog.pg_blocking_pids(pg_locks.pid)) FROM pg_catalog.pg_locks \
@@ -48,8 +48,8 @@ fn blockers(table: &str) -> String {
     ))
 }
 
-/// An expression of SQL: the schemas of the array `schemas` that other roles may use, which may not write to the table with the oid
-/// `table`, each with up to three of these; NULL if there are none. Superusers and the owner of a schema do not count.
+/// An SQL expression: the schemas of the array `schemas` that roles without the right to write to the table with the oid `table` may use,
+/// each with up to three of these roles; NULL if there are none. Superusers and the owner of a schema do not count.
 #[must_use]
 pub fn others_in(schemas: &str, table: &str) -> String {
     format!(
@@ -77,8 +77,8 @@ fn writers(table: &str) -> String {
     )
 }
 
-/// The question of `primacy doctor` about the table named by the first parameter: which other roles may use its schema, which sessions keep
-/// others waiting for it, and which other roles may write to it.
+/// The query of `primacy doctor` about the table named by the first parameter: the other roles that may use its schema, the sessions that
+/// keep others waiting for it, and the other roles that may write to it.
 pub(super) fn question() -> String {
     let table = "pg_catalog.to_regclass($1)::pg_catalog.oid";
     let schema = format!(
@@ -87,11 +87,11 @@ pub(super) fn question() -> String {
     format!("SELECT {}, {}, {}", others_in(&schema, table), blockers(table), writers(table))
 }
 
-/// Looks once, over another connection, for the sessions that block a request which has no answer yet, and notes them with the request.
+/// Looks up once, over another connection, the sessions that block a pending request, and notes them in its attempts.
 pub(super) async fn note_blockers(inner: Arc<Inner>) {
     static LOOKS: AtomicBool = AtomicBool::new(false);
     sleep(LOOK_AFTER).await;
-    // One look at a time in this process: a thousand elections may wait for one table.
+    // One lookup at a time in this process: a thousand elections may wait for one table.
     if LOOKS.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -111,7 +111,7 @@ pub(super) async fn note_blockers(inner: Arc<Inner>) {
     }
 }
 
-/// Lets the next one look when it is dropped.
+/// A guard that allows the next lookup when it is dropped.
 struct Looking(&'static AtomicBool);
 
 impl Drop for Looking {

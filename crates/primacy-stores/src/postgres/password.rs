@@ -16,8 +16,8 @@ pub(super) struct Login {
     pub(super) user: Option<String>,
 }
 
-/// The password of a login, if there is one: from `PGPASSWORD`, or else from the file `PGPASSFILE`, or `.pgpass` at home. As
-/// by PostgreSQL's own programs, a file that others may read is ignored, and one that belongs to another user.
+/// The password of a login, if there is one: from `PGPASSWORD`, or else from the file `PGPASSFILE`, or `.pgpass` at home. As in
+/// PostgreSQL's own programs, a file is ignored if other users may read it or own it.
 pub(super) fn find(login: &Login) -> Option<String> {
     if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
         return Some(password);
@@ -35,8 +35,8 @@ fn find_in(file: &Path, login: &Login) -> Option<String> {
     search(&ownership::read_trusted(file, 0o077).ok()?, login)
 }
 
-/// The first line whose fields are those of the login: `HOST:PORT:DATABASE:USER:PASSWORD`, where `*` fits all, and a
-/// backslash makes the next letter an ordinary one.
+/// Returns the password of the first line that matches the login: `HOST:PORT:DATABASE:USER:PASSWORD`, where `*` matches any value, and a
+/// backslash escapes the next letter.
 fn search(text: &str, login: &Login) -> Option<String> {
     let port = login.port.to_string();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(search("db:1:app:u:p", &login("db", Some("u"))), None);
     }
 
-    /// It is looked up at each connection, so a new one takes effect by itself.
+    /// The password is looked up for each connection, so a new one takes effect without a restart.
     #[test]
     fn the_password_is_what_the_file_has_then_and_others_may_not_read_it() {
         use std::os::unix::fs::PermissionsExt as _;

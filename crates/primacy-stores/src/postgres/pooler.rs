@@ -1,7 +1,7 @@
-//! Detecting a pooler between this connection and the server.
+//! Detection of a pooler between this connection and the server.
 //!
-//! At the beginning of a connection, a server announces which of its processes serves it, for the cancellation of
-//! statements. A pooler, which has no process yet for it, announces a number of its own.
+//! At the beginning of a connection, a server announces the id of the process that serves it, for the cancellation of
+//! statements. A pooler, which has not assigned a server process yet, announces a number of its own.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -14,7 +14,7 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-/// More than a cancellation has: a request for TLS, and 16 bytes.
+/// The size of a buffer for a cancellation, which is a request for TLS and 16 bytes.
 const CANCELLATION_MAX: usize = 64;
 
 /// Returns whether the process that serves this connection differs from the announced one.
@@ -28,11 +28,11 @@ pub(super) async fn is_between(client: &Client) -> Result<bool, Error> {
     Ok(announced(client).await != Some(serving))
 }
 
-/// Returns the process that the server has announced. The library keeps it for cancellations only; so one is written,
-/// and not sent.
+/// Returns the process that the server has announced. The library uses it only in cancellations, so one is written to a
+/// buffer and not sent.
 async fn announced(client: &Client) -> Option<i32> {
     let (near, mut far) = tokio::io::duplex(CANCELLATION_MAX);
-    // The answer to a request for TLS, if there will be one.
+    // The answer to a request for TLS, if the library sends one.
     far.write_all(b"S").await.ok()?;
     client.cancel_token().cancel_query_raw(near, Nobody).await.ok()?;
     let mut written = Vec::new();
@@ -43,7 +43,7 @@ async fn announced(client: &Client) -> Option<i32> {
     Some(i32::from_be_bytes(process))
 }
 
-/// Takes the place of TLS, and passes bytes on unchanged.
+/// A TLS connector that passes bytes on unchanged.
 struct Nobody;
 
 struct Plain(DuplexStream);

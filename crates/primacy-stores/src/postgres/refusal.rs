@@ -20,10 +20,10 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Of a request that was handed to a connection.
+    /// Interprets the error of a request that was handed to a connection.
     pub(super) fn of(error: &Error) -> Self {
         let Some(refused) = error.as_db_error() else {
-            // The connection broke, at the one end or the other, before the answer or after it.
+            // The connection broke at either end, so the statement may have been done.
             return Self::Unknown(told(error));
         };
         if *refused.code() == SqlState::UNDEFINED_TABLE {
@@ -37,7 +37,7 @@ impl Failure {
 }
 
 /// Returns whether this error says that the statement's transaction was undone. An error that ends the connection says nothing about it:
-/// the server may have committed before it ended, and a pooler does not know. Nor do classes of errors that poolers and failing servers
+/// the server may have committed before it ended, and a pooler does not know. Nor do the error classes that poolers and failing servers
 /// use.
 fn is_undone(error: &DbError) -> bool {
     let class = error.code().code().get(..2).unwrap_or_default();
@@ -47,15 +47,15 @@ fn is_undone(error: &DbError) -> bool {
         && (!is_doubtful || *error.code() == SqlState::QUERY_CANCELED)
 }
 
-/// The codes of the server where the lock of another session kept statements out, which may succeed later.
+/// The error codes for statements that the lock of another session blocked, and that may succeed later.
 pub(super) const LOCKED: [SqlState; 2] = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
 
-/// The reason where statements met the same of another session.
+/// The reason for statements that collided with equal ones of another session.
 pub(super) const COLLISION: &str =
     "another session was making the same at the same time, and nothing was changed; run it again";
 
-/// Returns true if a statement met the same of another session: both were making one object, or changing one entry of the catalog. The one
-/// that comes second is undone, and finds what the first one has made when it tries again.
+/// Returns whether a statement collided with an equal one of another session: both were making the same object, or changing the same entry
+/// of the catalog. The second one is rolled back, and finds the object of the first when it tries again.
 pub(super) fn is_collision(error: &Error) -> bool {
     let codes = [
         SqlState::UNIQUE_VIOLATION,
@@ -66,12 +66,12 @@ pub(super) fn is_collision(error: &Error) -> bool {
     ];
     error.as_db_error().is_some_and(|refused| {
         codes.contains(refused.code())
-            // Of the catalog, where it has no code of its own.
+            // A collision in the catalog that has no code of its own.
             || *refused.code() == SqlState::INTERNAL_ERROR && refused.message().contains("concurrently")
     })
 }
 
-/// Returns whether another server may do what this one refuses: it has become a standby, or is ending.
+/// Returns whether another server may accept what this one refuses, because this one has become a standby, or is shutting down.
 pub(super) fn is_elsewhere(error: &Error) -> bool {
     let codes = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::ADMIN_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
     error.code().is_some_and(|code| codes.contains(code))
@@ -87,12 +87,12 @@ pub(super) fn of_opening(error: &Error) -> OpenError {
 pub(super) fn is_final(error: &Error) -> bool {
     match error.as_db_error() {
         Some(refused) => is_final_code(refused.code().code()),
-        // The server wants something that we do not have: a password, TLS, a certificate that we trust.
+        // The server requires something that this client lacks: a password, TLS, or a certificate that it trusts.
         None => {
             let shown = error.to_string();
             let is_ours =
                 ["TLS", "authentication", "invalid configuration"].iter().any(|part| shown.contains(part));
-            // A connection that is cut in the middle of a handshake shows the same, and may work the next time.
+            // A connection that is cut during the handshake gives the same error, and may succeed the next time.
             let is_cut =
                 source(error).and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(|error| {
                     !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)

@@ -28,37 +28,36 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
 /// The recipe of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipe {
-    /// By a record that is renewed.
+    /// A record that is renewed.
     Lease,
-    /// By a lock that goes with its session.
+    /// A lock that goes with its session.
     Advisory,
 }
 
-/// Servers that are tried in turn, and what they have in common.
+/// The servers, which are tried in turn, and their common settings.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) servers: Vec<Server>,
     pub(super) schema: Option<String>,
-    /// The role that is trusted with the table, beside those that always are.
+    /// A role that is trusted with the table, in addition to the default ones.
     pub(super) owner: Option<String>,
     pub(super) recipe: Recipe,
     /// The TLS of connections, if any of them may use it.
     pub(super) tls: Option<MakeRustlsConnect>,
 }
 
-/// One of them.
+/// One of the servers.
 #[derive(Clone)]
 pub(super) struct Server {
-    /// The host and port, for people.
+    /// The host and port, for messages.
     pub(super) name: String,
     config: Config,
-    /// The login whose password is looked up with each connection, where the URL has none: files of passwords may be
-    /// replaced.
+    /// The login whose password is looked up for each connection if the URL has none: password files may be replaced.
     login: Option<Login>,
 }
 
 impl Settings {
-    /// Takes a URL apart, without its scheme.
+    /// Parses a URL, without its scheme.
     ///
     /// # Errors
     /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files that cannot be used.
@@ -92,7 +91,7 @@ impl Settings {
             .collect();
         match (directory, port) {
             (Some(directory), port) if directory.starts_with('/') && hosts.is_empty() => {
-                // It is a part of the socket's name.
+                // The port is a part of the socket's name.
                 let port = port.map_or(Ok(DEFAULT_PORT), |port| port.parse());
                 let port = port.map_err(|_| url.malformed("`port` is a number from 1 to 65535"))?;
                 hosts = vec![(Host::Unix(directory.into()), port)];
@@ -167,7 +166,7 @@ impl Settings {
         Ok(Self { servers, schema, owner: None, recipe: Recipe::Lease, tls })
     }
 
-    /// The same, but a connection counts as broken only when bytes have stayed unacknowledged for this long.
+    /// Returns the same settings, but a connection counts as broken only after bytes stayed unacknowledged for this long.
     pub(super) fn with_patience(&self, unacknowledged_max: Duration) -> Self {
         let mut settings = self.clone();
         for Server { config, .. } in &mut settings.servers {
@@ -200,7 +199,7 @@ impl Server {
             config.password(password);
         }
         if config.get_ssl_mode() == SslMode::Disable && matches!(config.get_hosts(), [Host::Tcp(_)]) {
-            // What takes the place of TLS is to be had from the first byte on.
+            // The unencrypted connector replaces TLS, without a negotiation before it.
             config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
         }
         config
@@ -217,7 +216,7 @@ fn login(url: &StoreUrl, host: &Host, port: u16, user: Option<&str>) -> Login {
     Login { host, port, database: database.map(str::to_owned), user: user.map(str::to_owned) }
 }
 
-/// The mode of TLS. Unlike in libpq, a certificate is always verified, and over a network the default is to insist.
+/// Returns the mode of TLS. Unlike in libpq, a certificate is always verified, and over a network TLS is required by default.
 fn ssl_mode(wanted: Option<&str>, hosts: &[(Host, u16)], files: &Files) -> Result<SslMode, String> {
     match wanted {
         Some("disable") if files.is_given() => Err("with `sslmode=disable` there is nothing to use `ca`, `cert` and `key` for".to_owned()),
@@ -239,7 +238,7 @@ fn is_of_this_machine(host: &Host) -> bool {
     }
 }
 
-/// All the rest of it: one configuration tries one host, so that each has a bound of its own.
+/// Returns the configuration without its hosts: each host gets its own configuration, and so its own time limit.
 fn without_hosts(config: &Config) -> Config {
     let mut rest = Config::new();
     rest.application_name(config.get_application_name().unwrap_or(APPLICATION))
@@ -269,7 +268,7 @@ fn without_hosts(config: &Config) -> Config {
     rest
 }
 
-/// Without what could be a secret.
+/// Leaves out all parts that could be secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();

@@ -28,8 +28,8 @@ impl Table {
         }
     }
 
-    /// The version that is reported of a row. It is below 0 for an election whose lock no session holds: so it is a change when a
-    /// lock goes with its session.
+    /// Returns the expression for the version of a row. It is negative while no session holds the election's lock, so that the end of a
+    /// session is a change.
     fn version(self) -> String {
         match self {
             Self::Record => "version".to_owned(),
@@ -46,7 +46,7 @@ pub(super) const LOCKS: &str = "pg_catalog.pg_locks WHERE locktype OPERATOR(pg_c
      AND objsubid OPERATOR(pg_catalog.=) 1 AND granted AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database \
      WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 
-/// The number of such a lock, as it was requested.
+/// The number of such a lock, as passed to the locking function.
 pub(super) const NUMBER: &str = "((classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) \
                                   OPERATOR(pg_catalog.|) objid::pg_catalog.int8)";
 
@@ -54,12 +54,12 @@ pub(super) const NUMBER: &str = "((classid::pg_catalog.int8 OPERATOR(pg_catalog.
 const COLUMNS: [(&str, &str); 4] =
     [("election", "text"), ("version", "bigint"), ("token", "numeric"), ("record", "bytea")];
 
-/// The time for which a statement waits for another session's lock. A write waits for another one's commit, which takes as long as
-/// a flush; and while one waits, the others of this connection wait behind it.
+/// The time for which a statement waits for another session's lock. A write waits for the commit of another one, which takes as long as a
+/// flush; meanwhile, the later statements of this connection wait behind it.
 pub(super) const LOCK_PATIENCE: &str = "500ms";
 
-/// The settings of one statement, which is also its transaction: it does not wait for long, and is as durable as the server can
-/// make it. (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)
+/// Returns the settings of a single-statement transaction: it waits only briefly for locks, and is as durable as the server can make it.
+/// (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)
 pub(super) fn limits() -> String {
     format!(
         "limits AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', '{LOCK_PATIENCE}', true), \
@@ -68,25 +68,25 @@ pub(super) fn limits() -> String {
     )
 }
 
-/// A statement that revokes what default privileges have granted on the tables that its own transaction has made: a trigger on them
-/// would run with the rights of each node.
+/// A statement that revokes the rights that default privileges grant on the tables made in its transaction: a trigger put on them would run
+/// with the rights of each node.
 const REVOKE_DEFAULTS: &str = include_str!("default_privileges.sql");
 
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
-    /// The name of the table, as it is in them.
+    /// The name of the table, as it is in the statements.
     pub(super) table: String,
-    /// Elections → each that is there, its version and its record.
+    /// Elections → each that has a row, its version and its record.
     pub(super) read: String,
     /// Election, version, token, record → a row if it was written.
     pub(super) insert: String,
     /// The same, and the version that is replaced.
     pub(super) update: String,
-    /// Many of both: arrays of the same, where a missing version means absence → each election that has a row which no other
-    /// session keeps locked; and each once more, with its new version, if it was written.
+    /// Many inserts and updates: arrays of the same parameters, where a missing version means no row → each election that has a row which
+    /// no other session keeps locked; and each once more, with its new version, if it was written.
     pub(super) write_many: String,
-    /// Elections → each that is there, and its version.
+    /// Elections → each that has a row, and its version.
     pub(super) versions: String,
     /// The statements about the lock of an election.
     pub(super) lock: LockStatements,
@@ -102,12 +102,12 @@ impl Statements {
         Self::of(table, kind)
     }
 
-    /// For the table by its name in a statement.
+    /// Returns the statements for a table, by its name in SQL.
     pub(super) fn of(table: String, kind: Table) -> Self {
         let (limits, version) = (limits(), kind.version());
         let lock = LockStatements::new(&table);
         Self {
-            // Of a record that is too long, as much as shows that it is.
+            // Of a record that is too long, only enough bytes to detect that.
             read: format!(
                 "SELECT election, {version}, pg_catalog.substr(record, 1, {}) FROM {table} \
                  WHERE election OPERATOR(pg_catalog.=) ANY ($1)",
@@ -121,7 +121,7 @@ impl Statements {
                 "WITH {limits}, written AS (UPDATE {table} SET version = $2, token = greatest(token, $3::pg_catalog.numeric), \
                  record = $4 FROM limits WHERE election OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $5 RETURNING 1) SELECT 1 FROM written"
             ),
-            // Rows are locked before they are written, in one order for all: so two batches do not wait for each other.
+            // Rows are locked before they are written, always in the same order, so that two batches cannot deadlock.
             write_many: format!(
                 "WITH {limits}, asked AS MATERIALIZED (SELECT * FROM ROWS FROM (pg_catalog.unnest($1), \
                  pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4), pg_catalog.unnest($5)) AS asked(election, version, token, record, expect)), \
@@ -146,8 +146,8 @@ impl Statements {
         }
     }
 
-    /// Returns the statement that makes the table. Rows are written over and over: with room in each page, no index has to be
-    /// written.
+    /// Returns the statement that makes the table. Rows are updated all the time: with free space in each page, updates need not write to
+    /// indexes.
     pub(super) fn create(&self) -> String {
         format!(
             "CREATE TABLE IF NOT EXISTS {} (election pg_catalog.text COLLATE pg_catalog.\"C\" PRIMARY KEY, \
@@ -157,11 +157,10 @@ impl Statements {
     }
 }
 
-/// Returns the name of the table with its schema, if it is there; it is made if `create` is set. `owner` is a role that is trusted
-/// with it.
+/// Returns the name of the table with its schema, if it exists; it is made if `create` is set. `owner` is an additional trusted role.
 ///
 /// # Errors
-/// [`OpenError::Refused`] if it is not ours, or must not be made.
+/// [`OpenError::Refused`] if it is not this store's, or must not be made.
 pub(super) async fn ensure(
     client: &Client,
     statements: &Statements,
@@ -190,7 +189,7 @@ pub(super) async fn ensure(
             );
             return Err(OpenError::Refused { why });
         }
-        // Where two make it at once, the later one meets an error of one kind or another.
+        // If two sessions make it at once, the later one gets one of several errors.
         let found = check(client, statements, owner).await?;
         return found.map(Some).ok_or_else(|| refusal::of_opening(&error));
     }
@@ -267,13 +266,13 @@ fn question() -> String {
     )
 }
 
-/// The table with its schema, if it is there; an error if it is not ours.
+/// Returns the table with its schema, if it exists; an error if it is not this store's.
 async fn check(
     client: &Client,
     statements: &Statements,
     trusted: Option<&str>,
 ) -> Result<Option<String>, OpenError> {
-    // Cheaply first: many clients may look for a table that is not made yet.
+    // A cheap check first: many clients may look for a table that does not exist yet.
     let is_there = client
         .query_typed_one(
             "SELECT pg_catalog.to_regclass($1) IS NOT NULL",

@@ -1,4 +1,4 @@
-//! Checks of a server: whether it keeps what it has acknowledged, as far as this user may ask.
+//! Checks of a server: whether it keeps what it has acknowledged, as far as this user may read its settings.
 
 use std::collections::HashMap;
 
@@ -19,9 +19,9 @@ const SETTINGS: [&str; 4] = ["appendonly", "appendfsync", "save", "min-replicas-
 const ELSEWHERE: &str = "hold the election in a store that survives failovers, as etcd: or postgres:, and guard what is kept here with \
                          the token";
 
-/// The answers of a server; where this user may not ask, the reason.
+/// The answers of a server, or the reason that this user may not read them.
 struct Seen {
-    /// Of `INFO`.
+    /// The fields of `INFO`.
     fields: Result<HashMap<String, String>, String>,
     settings: Result<HashMap<String, String>, String>,
 }
@@ -34,7 +34,7 @@ pub(crate) fn examine(address: Address) -> Examination {
         let info: Result<String, String> = ask(&link, redis::cmd("INFO")).await?;
         let mut settings = Ok(HashMap::new());
         for name in SETTINGS {
-            // One at a time: of several, servers before 7 tell nothing.
+            // One setting per command: servers before version 7 do not accept several.
             let mut question = redis::cmd("CONFIG");
             question.arg("GET").arg(name);
             let told: Result<HashMap<String, String>, String> = ask(&link, question).await?;
@@ -51,7 +51,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// The answer, or why this user is not given one.
+/// Sends a command; returns the answer, or the reason that this user may not have it.
 async fn ask<T: FromRedisValue>(link: &Link, command: Cmd) -> Result<Result<T, String>, OpenError> {
     match link.request(Request { command, whole: None }).await {
         Ok(value) => Ok(redis::from_redis_value(value).map_err(|error| error.to_string())),
@@ -65,7 +65,7 @@ impl Seen {
         vec![self.survives(), self.keeps_log(), self.flushes()]
     }
 
-    /// It never survives that in the sense of an election, so this check never passes.
+    /// Redis never survives a failover without the risk of lost writes, so this check never passes.
     fn survives(&self) -> Check {
         let replicas = match &self.fields {
             Ok(fields) => {

@@ -14,7 +14,7 @@ pub(super) struct Inspection {
 }
 
 impl Inspection {
-    /// Returns warnings for the operator: the ways in which it can lose what it has acknowledged.
+    /// Returns warnings for the operator: the ways in which the server can lose acknowledged writes.
     ///
     /// # Errors
     /// [`OpenError::Refused`] for a node of a cluster, [`OpenError::Unavailable`] for a replica.

@@ -27,19 +27,19 @@ use crate::read_limit::{LimitedStream, ReadLimit};
 use crate::reconnecting::{self, Reconnecting};
 use crate::runtime::{self, Aborted};
 
-/// The time for a connection, the login and the questions at the beginning included: half a dozen round trips.
+/// The time limit of a connection, with the login and the first queries: half a dozen round trips.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The time limit of a request, the connecting included. It is a fraction of a lease of usual length.
+/// The time limit of a request, including the time to connect. It is a fraction of a usual lease.
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most that is read for one answer, in bytes: above the longest record, and what a server tells of itself.
+/// The maximum length of one answer, in bytes: more than the longest record, and more than the answer to `INFO`.
 const ANSWER_MAX: usize = 256 * 1024;
 
 /// A connection that is made anew when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
-    /// Kept from the first open on.
+    /// The task that keeps the subscription, from the first open on.
     notices: Arc<OnceCell<Aborted<()>>>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Live {
     pub(super) driver: Aborted<()>,
 }
 
-/// A handle for requests over the link, also while no caller waits for it on the link's own thread.
+/// A handle for requests over the link; to be used on the stores' thread.
 #[derive(Clone)]
 pub(super) struct Handle(Arc<Inner>);
 
@@ -119,11 +119,11 @@ impl Link {
 }
 
 impl Handle {
-    /// As [`Link::request`]; to be called on the stores' thread.
+    /// Like [`Link::request`]; to be called on the stores' thread.
     pub(super) async fn request(&self, request: Request) -> Result<Value, Failure> {
         let inner = &self.0;
         let until = Instant::now() + REQUEST_PATIENCE;
-        // Nothing has been sent before there is a connection.
+        // Without a connection, nothing has been sent.
         let live = match timeout_at(until, inner.connection()).await {
             Err(_) => return Err(Failure::NotDone(inner.silence("connect"))),
             Ok(connected) => connected.map_err(|error| Failure::NotDone(error.to_string()))?,
@@ -182,14 +182,14 @@ impl Inner {
         })?;
         let connector = TlsConnector::from(Arc::clone(tls));
         let stream = connector.connect(name, stream).await.map_err(|error| match error.get_ref() {
-            // The certificates on either side: that does not change by itself.
+            // An error of a certificate, of either side, does not pass without a repair.
             Some(inner) if inner.is::<rustls::Error>() => OpenError::Refused { why: format!("TLS: {inner}") },
             Some(_) | None => OpenError::Unavailable { why: format!("TLS: {error}") },
         })?;
         self.log_in(stream).await
     }
 
-    /// Makes a connection of a stream.
+    /// Logs in over a stream, and returns the connection.
     async fn log_in<S>(&self, stream: S) -> Result<Live, OpenError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -212,7 +212,7 @@ impl Inner {
             Ok(())
         };
         let stream = LimitedStream::new(stream, Arc::clone(&limit));
-        // This link has bounds of its own.
+        // The link has its own time limits.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(None)
@@ -274,7 +274,7 @@ impl Inner {
     }
 }
 
-/// An answer, or none where this user may not ask, or the server has no such command.
+/// Returns the answer; `None` if this user may not run the command, or the server does not have it.
 fn allowed<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -283,7 +283,7 @@ fn allowed<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
     }
 }
 
-/// Moves bytes until the connection ends.
+/// Drives the connection until it ends.
 async fn drive(driver: impl Future<Output = ()>, is_over: Arc<AtomicBool>) {
     driver.await;
     is_over.store(true, Ordering::SeqCst);

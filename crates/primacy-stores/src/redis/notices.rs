@@ -1,9 +1,8 @@
-//! Notices of changes: a subscription on a connection of its own, which is read no faster than needed.
+//! Notices of changes: a subscription on a separate connection, whose messages are limited.
 //!
-//! Users who may write to no key may still publish on the channel, as all may by default before Redis 7. Their messages must
-//! neither delay the answers to requests nor take this process' time: so the requests have another connection, a subscription
-//! that brings too much is given up for a while, and elections are notified of its messages in intervals. Missed changes are
-//! found by polling.
+//! Users without the right to write to any key may still publish on the channel; before Redis 7, all users may by default. Their messages
+//! must neither delay answers to requests nor load this process: so requests use another connection, a subscription that receives too much
+//! is paused, and elections are notified at intervals. Polling finds missed changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,14 +21,13 @@ use crate::open_error::OpenError;
 /// The interval at which elections are notified.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The time between two looks whether the subscription still works. Between two such moments no more is read of it than
-/// of one answer.
+/// The interval at which the subscription is checked. Between two checks, at most the length of one answer is read from it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pause before another subscription follows one that has ended.
+/// The pause after a subscription has ended, before the next one.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The versions that were named last, of elections that are open and have not been notified yet.
+/// The latest versions in messages, of open elections that have not been notified yet.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     named: Mutex<HashMap<String, u64>>,
@@ -40,7 +38,7 @@ pub(super) struct Inbox {
 pub(super) struct Subscription(Live);
 
 impl Inbox {
-    /// Takes in a message of the channel: `VERSION ELECTION`.
+    /// Receives a message of the channel: `VERSION ELECTION`.
     pub(super) fn take(&self, elections: &Listeners, push: &PushInfo) {
         if push.kind == PushKind::Message
             && let [_, Value::BulkString(told)] = push.data.as_slice()
@@ -54,7 +52,7 @@ impl Inbox {
         }
     }
 
-    /// Notifies the elections until it is dropped.
+    /// Notifies the elections until the future is dropped.
     async fn tell(&self, elections: &Listeners) {
         loop {
             self.arrived.notified().await;
@@ -67,7 +65,7 @@ impl Inbox {
     }
 }
 
-/// Keeps a subscription, after the first one.
+/// Keeps a subscription alive: the first one, and then its replacements.
 pub(super) async fn keep(inner: Arc<Inner>, first: Subscription) {
     let mut subscription = Some(first);
     loop {
@@ -85,7 +83,7 @@ pub(super) async fn keep(inner: Arc<Inner>, first: Subscription) {
 }
 
 impl Subscription {
-    /// Resolves when it has ended, or requests go over another connection than they did, perhaps to another server.
+    /// Resolves when the subscription has ended, or requests use a new connection, perhaps to another server.
     async fn last(&mut self, inner: &Inner, requests: &Weak<Live>) {
         let channel = inner.settings.channel();
         loop {
@@ -93,7 +91,7 @@ impl Subscription {
                 _ = self.0.driver.finished() => return,
                 () = sleep(CHECK_INTERVAL) => {}
             }
-            // To subscribe again changes nothing, and needs no other right.
+            // Subscribing again has no effect and needs no other right, so it serves as a ping.
             let answer = timeout(REQUEST_PATIENCE, self.0.connection.subscribe(&channel)).await;
             if !matches!(answer, Ok(Ok(()))) || !Weak::ptr_eq(requests, &inner.newest()) {
                 return;
@@ -104,7 +102,7 @@ impl Subscription {
 }
 
 impl Inner {
-    /// Subscribes, over a connection that is made for it.
+    /// Subscribes, over a new connection.
     pub(super) async fn subscribe(&self) -> Result<Subscription, OpenError> {
         let subscribing = async {
             let mut live = self.connect().await?;

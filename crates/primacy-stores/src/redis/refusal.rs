@@ -19,7 +19,7 @@ struct Known {
     code: &'static str,
     /// The remedy.
     hint: &'static str,
-    /// True if trying again does not help where the error comes while a store is opened.
+    /// True if trying again does not help when this error occurs while a store is opened.
     is_final: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn of_opening(error: &RedisError) -> OpenError {
     }
 }
 
-/// Returns whether another server may be there on the next connection.
+/// Returns whether the next connection may reach another server.
 pub(super) fn is_elsewhere(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
 }

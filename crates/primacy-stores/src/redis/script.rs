@@ -6,8 +6,8 @@
 //! | `PREFIX:fence:ELECTION` | a string: the highest token, in decimal digits |
 //! | `PREFIX:changed` | a channel: `VERSION ELECTION`, when there is a new holder, a release or a request to resign |
 //!
-//! Errors are returned and not raised, because a server of version 6 hides the code of one that is raised. A script that returns an error
-//! has left the record as it was: the record is written last.
+//! Errors are returned and not raised, because a server of version 6 hides the code of a raised error. A script that returns an error has
+//! left the record as it was: the record is written last.
 
 use std::sync::LazyLock;
 
@@ -40,8 +40,8 @@ if ARGV[5] ~= '' then redis.pcall('PUBLISH', ARGV[5], ARGV[2] .. ' ' .. ARGV[6])
 return 1
 ";
 
-/// Reads. Of a value that is too long it returns as much as shows that it is. `PERSIST` takes away the end of a key's time, which a record
-/// has not; so it changes nothing, and is refused by a replica all the same.
+/// Reads. Of a value that is too long, it returns only enough to detect that. `PERSIST` removes the expiry of a key, which a record does
+/// not have: so it changes nothing, but a replica refuses it.
 const READ: &str = r"
 local kept = redis.pcall('PERSIST', KEYS[1])
 if type(kept) == 'table' then return kept end
@@ -56,7 +56,7 @@ return found
 static WRITE_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(WRITE).get_hash().to_owned());
 static READ_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(READ).get_hash().to_owned());
 
-/// The error by which [`WRITE`] tells that the fence's key holds something else.
+/// The error with which [`WRITE`] reports that the fence's key does not hold a token.
 pub(super) const NO_TOKEN: &str = "PRIMACYFENCE";
 
 /// The names of an election's keys.
@@ -67,8 +67,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The election is the part after the last colon, and the prefix the part before the one before it: so no two elections have a key in
-    /// common, whatever their prefixes.
+    /// The election follows the last colon, and the prefix precedes the colon before that one: so no two elections share a key, whatever
+    /// their prefixes.
     pub(super) fn new(prefix: &str, election: &str) -> Self {
         let election = election.replace('%', "%25").replace(':', "%3A");
         Self { record: format!("{prefix}:record:{election}"), fence: format!("{prefix}:fence:{election}") }
@@ -79,7 +79,7 @@ impl Keys {
 pub(super) struct Request {
     /// The command.
     pub(super) command: Cmd,
-    /// The command where the server does not know the script yet.
+    /// The command with the whole script, for a server that does not have it in its cache.
     pub(super) whole: Option<Cmd>,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn read(keys: &Keys) -> Request {
     })
 }
 
-/// Asks for the version alone, of any server; a hint only.
+/// Reads only the version, also from a replica; a hint only.
 pub(super) fn look(keys: &Keys) -> Request {
     let mut command = redis::cmd("HGET");
     command.arg(&keys.record).arg("version");
@@ -125,7 +125,7 @@ fn call(hash: &str, code: &str, arguments: impl Fn(&mut Cmd)) -> Request {
     Request { command, whole: Some(whole) }
 }
 
-/// Returns whether [`WRITE`] has written; an error for an answer that it does not give.
+/// Returns whether [`WRITE`] has written; an error for an invalid answer.
 pub(super) fn is_written(reply: &Value) -> Result<bool, String> {
     if *reply == Value::Int(1) {
         Ok(true)
@@ -139,7 +139,7 @@ pub(super) fn is_written(reply: &Value) -> Result<bool, String> {
 /// Interprets the answer of [`READ`].
 ///
 /// # Errors
-/// [`ReadError::Malformed`] for a content that no write of this store leaves.
+/// [`ReadError::Malformed`] for content that this store cannot have written.
 pub(super) fn found(keys: &Keys, reply: Value) -> Result<Option<(u64, Vec<u8>)>, ReadError> {
     let strange = |_| ReadError::Unavailable {
         why: "the server's answer to a read is not of this store's script".to_owned(),
@@ -165,7 +165,7 @@ fn malformed(error: RecordError) -> ReadError {
     ReadError::Malformed { error }
 }
 
-/// The version that [`look`] has found, 0 for absence; none if the answer is none.
+/// Returns the version that [`look`] has found, 0 if there is no record; `None` for an invalid answer.
 pub(super) fn version(reply: &Value) -> Option<u64> {
     if *reply == Value::Nil {
         return Some(0);

@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-/// Without what could be a secret.
+/// Leaves out all parts that could be secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")

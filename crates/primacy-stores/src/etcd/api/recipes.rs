@@ -8,7 +8,7 @@ pub struct CampaignRequest {
     /// The election.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
-    /// The session with which the candidate goes; 0 lets the server begin one, which is not kept alive.
+    /// The session of the candidate; 0 lets the server begin one, which is not kept alive.
     #[prost(int64, tag = "2")]
     pub lease: i64,
     /// The value that the leader proclaims.
@@ -71,7 +71,7 @@ pub struct ResignRequest {
     pub leader: Option<LeaderKey>,
 }
 
-/// The lead is given up.
+/// The response to a resignation.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ResignResponse {
     /// The response header.
@@ -90,7 +90,7 @@ pub struct ProclaimRequest {
     pub value: Vec<u8>,
 }
 
-/// The value is changed.
+/// The response to a new value.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct ProclaimResponse {
     /// The response header.
@@ -104,7 +104,7 @@ pub struct LockRequest {
     /// Its name.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,
-    /// The session with which it goes; 0 lets the server begin one, which is not kept alive.
+    /// The session of the lock; 0 lets the server begin one, which is not kept alive.
     #[prost(int64, tag = "2")]
     pub lease: i64,
 }
@@ -120,7 +120,7 @@ pub struct LockResponse {
     pub key: Vec<u8>,
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct UnlockRequest {
     /// The key of the holder.
@@ -128,7 +128,7 @@ pub struct UnlockRequest {
     pub key: Vec<u8>,
 }
 
-/// The lock is given back.
+/// The response to a release.
 #[derive(Clone, PartialEq, Eq, ::prost::Message)]
 pub struct UnlockResponse {
     /// The response header.

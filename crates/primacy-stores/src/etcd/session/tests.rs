@@ -1,4 +1,4 @@
-//! Sessions, with a fake member of etcd that answers as a test wants.
+//! Tests of sessions with a fake member of etcd.
 
 use std::net::Ipv4Addr;
 
@@ -33,7 +33,7 @@ type MemberAnswer = Result<Vec<u8>, (u32, &'static str)>;
 /// The answer to a request, by its method and its message.
 type Answers = Arc<dyn Fn(&str, &[u8]) -> MemberAnswer + Send + Sync>;
 
-/// A client of a member that answers so.
+/// Returns a client of a member with these answers.
 async fn client(answers: Answers) -> Arc<Client> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -105,7 +105,7 @@ async fn whoever_lacks_a_right_loses_the_session_for_nobody_else() {
     let (client, pool) = (client(Arc::new(answers)).await, Pool::default());
     let (closed, open, other) = (user("closed"), user("open"), user("other"));
     for user in [&closed, &open, &other] {
-        // That it is shared is what counts.
+        // Only the sharing matters here.
         drop(pool.begin(&client, user, TTL).await);
     }
     // The first one asks for all.

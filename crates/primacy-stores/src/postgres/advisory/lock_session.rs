@@ -1,4 +1,4 @@
-//! Sessions, each of which is a connection: what this process locks by it is free when the server has ended it.
+//! Sessions, each of which is a connection: when the server ends one, the locks taken in it are free.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::sessions::{Begun, SessionError};
 use crate::singleflight::SingleFlight;
 use crate::version_number;
 
-/// The time limit of a request. A request that is on its way then is not taken back, and the next one waits behind it.
+/// The time limit of a request. A request that has been sent is not cancelled then, and the next one waits behind it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 const SILENT: &str = "the server did not answer in time";
@@ -38,8 +38,8 @@ const TIMEOUT_MAX_MS: u64 = i32::MAX.unsigned_abs() as u64;
 pub(super) struct Pool {
     settings: Settings,
     sessions: Mutex<Vec<Arc<LockSession>>>,
-    /// A session that is being begun, and its timeout. It goes on when its callers give up, so that of several servers the next
-    /// is tried also where each attempt takes longer than they wait.
+    /// A session that is being begun, and its timeout. The attempt continues when its callers give up, so that all servers are tried, even
+    /// if each takes longer than the callers wait.
     beginning: tokio::sync::Mutex<Option<(Duration, Beginning)>>,
 }
 
@@ -47,9 +47,9 @@ type Beginning = Aborted<Result<LockSession, SessionError>>;
 
 /// A session.
 pub(super) struct LockSession {
-    /// Drawn at random, and locked by the session from its beginning: so others find it by its number.
+    /// A random number, on which the session holds an advisory lock from its beginning, so that other clients can find the session by it.
     pub(super) number: i64,
-    /// The time for which the server keeps it without a request.
+    /// The time after which the server ends it if there is no request.
     pub(super) timeout: Duration,
     live: Arc<Live>,
     users: SessionUsers,
@@ -78,7 +78,7 @@ impl Pool {
         let wanted = granted(wanted);
         loop {
             let Some(lock_session) = self.join_or_connect(user, wanted).await? else { continue };
-            // It may have begun long ago, so its remaining time is asked for.
+            // It may have begun long ago, so its remaining time is requested.
             match lock_session.keep_alive().await {
                 Ok(timeout) => return Ok(Begun { session: lock_session.id(), timeout }),
                 Err(SessionError::Ended { .. }) => {}
@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// Returns an existing session; none where one has just been made, which is to be joined.
+    /// Returns an existing session; `None` if a new one was just begun, which the caller then joins.
     async fn join_or_connect(
         &self,
         user: &User,
@@ -125,9 +125,9 @@ impl Pool {
         self.find_where(|lock_session| lock_session.number == number)
     }
 
-    /// This election uses it no more. Where no other one does, it ends with its last use.
+    /// Removes this election from the session. Without other elections, the session ends when its last reference is dropped.
     pub(super) fn leave(&self, lock_session: &LockSession, user: &User) {
-        // No election joins it meanwhile.
+        // The lock keeps other elections from joining it meanwhile.
         let mut sessions = lock(&self.sessions);
         if !lock_session.users.leave(&user.election, user.handle) {
             sessions.retain(|other| other.number != lock_session.number);
@@ -156,7 +156,7 @@ impl Pool {
 impl LockSession {
     async fn connect(settings: &Settings, timeout: Duration) -> Result<Self, SessionError> {
         let number = version_number::draw().map_err(super::no_answer)?;
-        // A network that is away for a while ends no session, for as long as the server would keep it.
+        // A network outage that is shorter than the server's timeout does not end the session.
         let live = link::connect(&settings.with_patience(timeout), None).await.map_err(of_opening)?;
         let checking = tokio::time::timeout(REQUEST_PATIENCE, pooler::is_between(&live.client)).await;
         if checking.map_err(|_| super::no_answer(SILENT))?.map_err(|error| of(&error))? {
@@ -185,8 +185,8 @@ impl LockSession {
         SessionId::new(&format!("{:016x}", self.number))
     }
 
-    /// Returns whether it is closed. It is closed now if no request was answered for its whole timeout: the server may be gone,
-    /// and no leader may rely on the session any more.
+    /// Returns whether it is closed. This closes it if no request was answered for its whole timeout: the server may be gone, and no leader
+    /// may rely on the session any more.
     pub(super) fn has_ended(&self) -> bool {
         let until = self.kept_at().after(self.timeout.into());
         if clock::now() > until {
@@ -201,8 +201,8 @@ impl LockSession {
         self.live.lives.clone()
     }
 
-    /// Keeps it alive; any request restarts the server's timeout. Where writes wait for standbys, so does this: a server that has
-    /// been replaced, and does not know it, keeps no session alive.
+    /// Keeps the session alive; any request restarts the server's timeout. If writes wait for standbys, this does too: a server that was
+    /// replaced without knowing it cannot keep a session alive.
     pub(super) async fn keep_alive(&self) -> Result<Duration, SessionError> {
         let statement = format!(
             "WITH {} SELECT CASE WHEN pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '' \
@@ -213,7 +213,7 @@ impl LockSession {
         self.keep_alives.ask(seek).await
     }
 
-    /// Sends a statement, and waits for what it returns. The server does one after the other.
+    /// Sends a statement, and waits for what it returns. The server processes statements in order.
     pub(super) async fn ask(
         &self,
         statement: &str,
@@ -239,7 +239,7 @@ impl LockSession {
     }
 }
 
-/// Of the connection nothing: it holds a password.
+/// Leaves out the connection, which holds a password.
 impl std::fmt::Debug for LockSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LockSession")
@@ -261,7 +261,7 @@ fn of(error: &Error) -> SessionError {
         Some(told) if *told.code() == SqlState::UNDEFINED_OBJECT && why.contains("idle_session_timeout") => {
             SessionError::Refused { why: super::TOO_OLD.to_owned() }
         }
-        // It is made anew.
+        // The table is made again.
         Some(told) if *told.code() == SqlState::UNDEFINED_TABLE => SessionError::NoAnswer { why },
         Some(told) if told.parsed_severity() == Some(Severity::Error) => {
             if refusal::is_final(error) {

@@ -24,14 +24,14 @@ const END_PATIENCE_MS: u64 = 1000;
 
 impl LockStatements {
     pub(in crate::postgres) fn new(table: &str) -> Self {
-        // Of the election and the table: tables of several schemas have locks of their own.
+        // The key includes the election and the table: tables in different schemas have different locks.
         let key = format!(
             "pg_catalog.hashtextextended($1, '{}'::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8)",
             table.replace('\'', "''")
         );
         let limits = table::limits();
         Self {
-            // A session counts how often it has taken a lock, so it must take it once.
+            // A session counts how often it takes a lock, so it must take it only once.
             take: format!(
                 "WITH asked AS MATERIALIZED (SELECT {key} AS number), \
                  had AS MATERIALIZED (SELECT number, number OPERATOR(pg_catalog.=) ANY (SELECT {NUMBER} FROM {LOCKS} \

@@ -1,4 +1,4 @@
-//! Values of the key: one of ours comes back as it was, and all others are another program's.
+//! Fuzz test of the key's values: our own are decoded unchanged, and all others are treated as another program's.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Values of a key: one of ours comes back as it was, and all others are another program's.
+//! Fuzz test of a key's values: our own are decoded unchanged, and all others are treated as another program's.
 
 use super::*;
 
