@@ -5,11 +5,11 @@ pub use redis;
 use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, RedisError, RedisResult, Value};
 
-/// Lua that refuses a stale token, and remembers one that is higher than all before: `KEYS[1]` is the fence's key, `ARGV[1]`
-/// the token in decimal digits; zeros in front of it do not count. A script that begins with it goes on only under a token that is not
-/// stale; otherwise it returns the error `STALETOKEN`, with the highest token behind it.
+/// Lua that refuses a stale token, and remembers one that is higher than all before: `KEYS[1]` is the fence's key, `ARGV[1]` the token in
+/// decimal digits; leading zeros are ignored. A script that begins with it continues only with a token that is not stale; otherwise it
+/// returns the error `STALETOKEN`, followed by the highest token.
 ///
-/// Numbers are compared as texts, because Lua's hold no more than 53 bits.
+/// Numbers are compared as texts, because Lua's numbers have only 53 bits.
 pub const GUARD: &str = r"
 local token, highest = string.match(ARGV[1] or '', '^0*(%d+)$'), redis.call('GET', KEYS[1])
 if not token then return redis.error_reply('NOTOKEN what was shown is no number') end
@@ -23,7 +23,7 @@ end
 if token ~= highest then redis.call('SET', KEYS[1], token) end
 ";
 
-/// Runs commands, each given as how many words it has, and the words.
+/// Lua that runs commands, each given as the number of its words, and the words.
 const RUN: &str = r"
 local replies, at = {}, 2
 while at <= #ARGV do
@@ -37,20 +37,20 @@ end
 return replies
 ";
 
-/// The reason that commands were not run, or not all.
+/// The reason that some or all of the commands were not run.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// A later leader has been here. Nothing was written.
+    /// A later leader has shown a higher token. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
-    /// The fence's key holds something that is no number. Nothing was written.
+    /// The value of the fence's key is not a number. Nothing was written.
     #[error("the key {key:?} holds no token; set it to the highest one that was given")]
     NoToken {
         /// The key.
         key: String,
     },
-    /// The server has refused a command, or there is no answer. What came before the command was done, as in Redis's own
-    /// transactions; without an answer, everything may have been.
+    /// The server has refused a command, or there is no answer. The commands before the refused one were done, as in Redis's own
+    /// transactions; without an answer, all may have been done.
     #[error(transparent)]
     Redis(RedisError),
 }
@@ -62,7 +62,7 @@ pub struct RedisFence {
 }
 
 impl RedisFence {
-    /// A fence under a key of your own. It is made by the first token that is shown.
+    /// Returns a fence under any key. The first token that is shown creates it.
     ///
     /// On a Redis Cluster, the key needs the same hash tag as those that are written.
     #[must_use]
@@ -70,9 +70,8 @@ impl RedisFence {
         Self { key: key.into() }
     }
 
-    /// The fence of the election `election`, where it is held on this very server and in this database, by the URL
-    /// `redis://HOST/PREFIX`. A node that takes the record raises the fence in the same step: a predecessor is refused before its
-    /// successor has written anything.
+    /// Returns the fence of the election `election`, if it is held on this same server and database, with the URL `redis://HOST/PREFIX`. A
+    /// node that takes the record raises the fence in the same step: a predecessor is refused before its successor has written anything.
     #[must_use]
     pub fn of_election(prefix: &str, election: &str) -> Self {
         Self::new(primacy::stores::redis::fence_key(prefix, election))
@@ -80,8 +79,8 @@ impl RedisFence {
 
     /// Runs `commands` under `token`, in order and without another client's commands in between; returns their answers.
     ///
-    /// A new leader does well to call this once with no commands: from then on its predecessor is refused. Dropping the future
-    /// does not take back what was sent.
+    /// A new leader should call this once with no commands: from then on its predecessor is refused. Dropping the future does not cancel
+    /// commands that were sent.
     ///
     /// # Errors
     /// [`GuardError`].
@@ -95,7 +94,7 @@ impl RedisFence {
         self.outcome(token, reply)
     }
 
-    /// Returns the command that [`run`](Self::run) sends, to be sent by other means; [`outcome`](Self::outcome) interprets its reply.
+    /// Returns the command that [`run`](Self::run) sends, for other clients; [`outcome`](Self::outcome) interprets its reply.
     #[must_use]
     pub fn guarded(&self, token: FencingToken, commands: &[Cmd]) -> Cmd {
         let mut script = redis::cmd("EVAL");
@@ -114,7 +113,7 @@ impl RedisFence {
         script
     }
 
-    /// The answers to the commands, or why there are none.
+    /// Returns the answers to the commands, or the reason that there are none.
     ///
     /// # Errors
     /// [`GuardError`].
@@ -128,7 +127,7 @@ impl RedisFence {
             Some("STALETOKEN") => {
                 count_refused();
                 let highest = error.detail().and_then(|highest| highest.trim().parse().ok());
-                // A number that is none of ours is above all of them.
+                // A number that is too large for a token is above all tokens.
                 let highest = FencingToken(highest.unwrap_or(u64::MAX));
                 Err(FenceError::Stale { presented: token, highest }.into())
             }

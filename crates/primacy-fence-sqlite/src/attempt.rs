@@ -1,4 +1,4 @@
-//! Trial writes that a guard refuses, and of which nothing is kept.
+//! Trial writes that a guard must refuse, and that are rolled back.
 
 use primacy_core::fence::FencingToken;
 use rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER;
@@ -6,14 +6,14 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::{Answer, GuardError, WRITES, find_table, guard_trigger, highest, quoted, stored_sql};
 
-/// The outcome of writes to a table that a guard refuses. None of them was kept.
+/// The outcomes of writes to a table that a guard must refuse. All were rolled back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The election whose tokens the guard compares; `None` where the table has no guard.
+    /// The election whose tokens the guard compares; `None` if the table has no guard.
     pub election: Option<String>,
     /// The operations among `INSERT`, `UPDATE` and `DELETE` that the guard does not refuse.
     pub unguarded: Vec<&'static str>,
-    /// The highest token that was shown there; `None` where the table has no guard.
+    /// The highest token that was shown there; `None` if the table has no guard.
     pub highest: Option<FencingToken>,
     /// The answer to an insert without a token.
     pub without: Answer,
@@ -22,26 +22,26 @@ pub struct Attempt {
     pub stale: Option<Answer>,
 }
 
-/// Tries inserts of a row of default values, in a transaction that is rolled back. Others cannot write meanwhile. Foreign keys
-/// are on for this connection afterwards.
+/// Tries inserts of a row of default values, in a transaction that is rolled back. Other connections cannot write meanwhile. Foreign keys
+/// stay on for this connection.
 ///
 /// # Errors
 /// [`GuardError`], also where there is no such table.
 pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, GuardError> {
-    // It cannot be changed inside a transaction.
+    // The setting cannot be changed inside a transaction.
     connection.pragma_update(None, "foreign_keys", true)?;
-    // It is dropped at the end, which takes everything back.
+    // It is dropped at the end, which rolls everything back.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let table = find_table(&transaction, table)?;
     let (election, unguarded) = find_guard(&transaction, &table)?;
-    // A row: the triggers of SQLite are asked for each row, and not of a statement that names none.
+    // An insert of a row is needed: SQLite's triggers run for each row, and not for a statement without rows.
     let insert = format!("INSERT INTO main.{} DEFAULT VALUES", quoted(&table, '"'));
     let without = answer(transaction.execute(&insert, []));
     let (mut highest_shown, mut stale) = (None, None);
     if let Some(election) = &election {
         let shown = highest(&transaction, election)?;
         highest_shown = Some(shown);
-        // A trigger with RAISE(ROLLBACK), or an interrupt, has ended it: what is written now would be kept.
+        // Otherwise a trigger with RAISE(ROLLBACK), or an interrupt, has ended the transaction, and further writes would be kept.
         if !transaction.is_autocommit() {
             stale = Some(try_stale(&transaction, election, shown, &insert)?);
         }
@@ -49,7 +49,7 @@ pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, Guar
     Ok(Attempt { election, unguarded, highest: highest_shown, without, stale })
 }
 
-/// The election whose guard the table has, and the operations that it does not refuse.
+/// Returns the election whose guard the table has, and the operations that it does not refuse.
 fn find_guard(
     transaction: &Transaction<'_>,
     table: &str,
@@ -81,7 +81,7 @@ fn try_stale(
     insert: &str,
 ) -> Result<Answer, GuardError> {
     let show = |token: u64| {
-        // What the database holds fits into it.
+        // Tokens in the database fit into `i64`.
         let token = i64::try_from(token).unwrap_or(i64::MAX);
         transaction
             .execute("INSERT INTO main.primacy_token(election, token) VALUES (?1, ?2)", (election, token))
@@ -109,7 +109,7 @@ fn answer(result: Result<usize, rusqlite::Error>) -> Answer {
     if is_of_a_trigger && why.starts_with("primacy: ") {
         Answer::Refused
     } else if code == ErrorCode::ConstraintViolation && !is_of_a_trigger {
-        // A guard is asked before it is looked whether a row may be as it is.
+        // Guards run before the constraints of a row are checked, so the guard has admitted it.
         Answer::Admitted
     } else {
         Answer::Failed { why }
@@ -162,7 +162,7 @@ mod tests {
         connection.execute_batch("DROP TRIGGER primacy_guard_update_ledger").unwrap();
         let half = attempt(&mut connection, "ledger").unwrap();
         assert_eq!((half.unguarded, half.without), (vec!["UPDATE"], Answer::Refused));
-        // A row that violates a constraint anyway shows that no guard refused it.
+        // A violated constraint shows that no guard refused the row.
         connection.execute_batch("DROP TRIGGER primacy_guard_insert_ledger").unwrap();
         assert_eq!(attempt(&mut connection, "ledger").unwrap().without, Answer::Admitted);
         connection.execute_batch("DROP TRIGGER primacy_token_insert").unwrap();

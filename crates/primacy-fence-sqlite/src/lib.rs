@@ -66,7 +66,7 @@ const OBJECTS: [(&str, &str); 9] = [
     ),
 ];
 
-/// Apart from the others, so that the first line of an election is put there before it.
+/// Installed separately, so that the first row of an election is inserted before it exists.
 const FENCE_INSERT: (&str, &str) = (
     "primacy_fence_insert",
     "CREATE TRIGGER primacy_fence_insert BEFORE INSERT ON primacy_fence BEGIN \
@@ -80,7 +80,7 @@ const WRITES: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 /// The reason why a guard was not installed, or a guarded write was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// A later leader has been here. Nothing was written.
+    /// A later leader has shown a higher token. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
     /// No fence for this election was installed in this database. Nothing was written.
@@ -97,15 +97,15 @@ pub enum GuardError {
         /// The reason.
         why: &'static str,
     },
-    /// Something has a name that the guard needs, and is not what the guard would put there: another program's,
-    /// another election's, or a later version's. Nothing was installed.
+    /// A table or trigger with a name that the guard needs belongs to another program, another election or a later version. Nothing was
+    /// installed.
     #[error("the database has a {name:?} that is not this guard's; look at it in sqlite_schema")]
     Foreign {
         /// The name of the table or trigger.
         name: String,
     },
-    /// A token is in `primacy_token` permanently, which the guard does not allow: the guard has been bypassed, and the guarded tables
-    /// are open. Nothing was written.
+    /// A token has stayed in `primacy_token`, which the guard does not allow: the guard was bypassed, and the guarded tables accept writes.
+    /// Nothing was written.
     #[error(
         "a token was left in primacy_token, so somebody has worked around the fence of {election:?}; find out \
          who, then DELETE FROM primacy_token"
@@ -120,7 +120,7 @@ pub enum GuardError {
         /// The token.
         presented: FencingToken,
     },
-    /// The application's own reason for not going on. Nothing was written.
+    /// The application's own error. Nothing was written.
     #[error(transparent)]
     Application(Box<dyn Error + Send + Sync>),
     /// The database failed. If it was the commit that failed, the write may have been made.
@@ -128,8 +128,7 @@ pub enum GuardError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Guards `tables` with the fence of `election`, in one transaction. Installed parts stay: it may be called
-/// at every start.
+/// Guards `tables` with the fence of `election`, in one transaction. Installed parts are kept: it may be called at every start.
 ///
 /// # Errors
 /// [`GuardError`]; nothing was changed then.
@@ -156,7 +155,7 @@ pub fn install(connection: &mut Connection, election: &str, tables: &[&str]) -> 
     Ok(())
 }
 
-/// Refuses triggers on the guard's own tables that are not the guard's: they would decide what it sees.
+/// Refuses foreign triggers on the guard's own tables, which could change the data that it checks.
 fn refuse_foreign(connection: &Connection) -> Result<(), GuardError> {
     let mut select = connection.prepare(
         "SELECT name FROM main.sqlite_schema WHERE type = 'trigger' \
@@ -172,18 +171,18 @@ fn refuse_foreign(connection: &Connection) -> Result<(), GuardError> {
 
 /// Makes the writes of `write` in one transaction, with `token` shown: all of them, or none.
 ///
-/// A new leader does well to call this once with nothing to write: from then on its predecessor is refused.
+/// A new leader should call this once with nothing to write: from then on its predecessor is refused.
 ///
 /// # Errors
-/// [`GuardError::Stale`] if a later leader has been here; and whatever `write` returns. Nothing was written then,
-/// unless the commit itself failed.
+/// [`GuardError::Stale`] if a later leader has shown a higher token; and the error of `write`. Nothing was written then, unless the commit
+/// itself failed.
 pub fn fenced<T>(
     connection: &mut Connection,
     election: &str,
     token: FencingToken,
     write: impl FnOnce(&Transaction<'_>) -> Result<T, GuardError>,
 ) -> Result<T, GuardError> {
-    // It cannot be changed inside a transaction.
+    // The setting cannot be changed inside a transaction.
     let foreign_keys: bool = connection.pragma_query_value(None, "foreign_keys", |row| row.get(0))?;
     if !foreign_keys {
         connection.pragma_update(None, "foreign_keys", true)?;
@@ -203,7 +202,7 @@ fn fenced_transaction<T>(
 ) -> Result<T, GuardError> {
     let number = i64::try_from(token.0).map_err(|_| GuardError::TooHigh { presented: token })?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // The trigger would refuse it just as well, but could not name the highest token.
+    // The trigger would refuse it too, but could not name the highest token.
     let admitted = Fence::new(highest(&transaction, election)?).admit(token);
     admitted.inspect_err(|FenceError::Stale { .. }| primacy::fence::count_refused())?;
     let left = "SELECT 1 FROM main.primacy_token WHERE election = ?1";
@@ -212,14 +211,14 @@ fn fenced_transaction<T>(
     }
     transaction
         .execute("INSERT INTO main.primacy_token(election, token) VALUES (?1, ?2)", (election, number))?;
-    // Where it fails, the transaction is dropped, which rolls it back.
+    // If it fails, the transaction is dropped, which rolls it back.
     let written = write(&transaction)?;
     transaction.execute("DELETE FROM main.primacy_token WHERE election = ?1", [election])?;
     transaction.commit()?;
     Ok(written)
 }
 
-/// The highest token that was shown to this database.
+/// Returns the highest token that was shown to this database.
 ///
 /// # Errors
 /// [`GuardError::NotInstalled`] or [`GuardError::Sqlite`].
@@ -234,10 +233,10 @@ pub fn highest(connection: &Connection, election: &str) -> Result<FencingToken, 
     highest.map(|highest| FencingToken(highest.unsigned_abs())).ok_or_else(not_installed)
 }
 
-/// Makes a table or trigger unless it is there; an error if something else of its name is.
+/// Makes a table or trigger unless it exists; an error if the name is used for something else.
 fn ensure(connection: &Connection, name: &str, sql: &str) -> Result<(), GuardError> {
     match stored_sql(connection, name)? {
-        // In the database itself: without a schema, a table of the same name in `temp` would get the trigger. What is stored has none.
+        // Made in the schema `main`: without it, a table of the same name in `temp` would get the trigger. The stored SQL has no schema.
         None => {
             let in_main = |kind: &&str| sql.strip_prefix(kind).map(|rest| format!("{kind}main.{rest}"));
             let sql = ["CREATE TABLE ", "CREATE TRIGGER "].iter().find_map(in_main);
@@ -253,7 +252,7 @@ fn stored_sql(connection: &Connection, name: &str) -> Result<Option<String>, rus
     connection.query_row(select, [name], |row| row.get(0)).optional()
 }
 
-/// The table's name as the database spells it.
+/// Returns the table's name as the database spells it.
 fn find_table(connection: &Connection, table: &str) -> Result<String, GuardError> {
     let refused = |why| Err(GuardError::Table { table: table.to_owned(), why });
     let select = "SELECT type, name, sql FROM main.sqlite_schema \
@@ -275,7 +274,7 @@ fn find_table(connection: &Connection, table: &str) -> Result<String, GuardError
     Ok(name)
 }
 
-/// The trigger that refuses one kind of write to one table, its name first.
+/// Returns the name and the SQL of the trigger that refuses one kind of write to one table.
 fn guard_trigger(table: &str, election: &str, write: &str) -> (String, String) {
     let name = format!("primacy_guard_{}_{table}", write.to_ascii_lowercase());
     let sql = format!(

@@ -1,4 +1,4 @@
-//! The guard against writers that know nothing of it: plain SQL through plain connections.
+//! Tests of the guard with writers that do not use this crate: plain SQL through plain connections.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use primacy_core::rng::Rng;
 
 use super::*;
 
-/// The variable with the database to which the children of a test write.
+/// The environment variable with the path of the database to which the child processes of a test write.
 const DATABASE_VARIABLE: &str = "PRIMACY_TEST_GUARDED_DATABASE";
 
 struct Database {
@@ -15,7 +15,7 @@ struct Database {
 }
 
 impl Database {
-    /// A database in WAL mode with a guarded ledger, which has one line of the token 5.
+    /// Makes a database in WAL mode with a guarded ledger, which has one row with the token 5.
     fn new(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("primacy-guard-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -61,7 +61,7 @@ fn connect(path: &Path) -> Connection {
     connection
 }
 
-/// Everything that must not change when a write is refused.
+/// Returns all content that must not change when a write is refused.
 fn content(connection: &Connection) -> Vec<String> {
     let select = "SELECT id || ' ' || token || ' ' || body FROM main.ledger
                   UNION ALL SELECT 'fence ' || election || ' ' || highest FROM main.primacy_fence
@@ -71,7 +71,7 @@ fn content(connection: &Connection) -> Vec<String> {
     select.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// Runs statements that must fail, and takes back the transaction that they have begun.
+/// Runs statements that must fail, and rolls back the transaction that they have begun.
 fn refusal(connection: &Connection, sql: &str) -> String {
     let before = content(connection);
     let error = connection.execute_batch(sql).expect_err(sql).to_string();
@@ -341,7 +341,7 @@ fn a_token_that_was_left_by_force_is_noticed() {
     assert!(matches!(error, GuardError::LeftOver { .. }), "{error}");
 }
 
-/// The work of each child of the next test; no test of its own.
+/// The work of each child process of the next test; not a test itself.
 #[test]
 fn write_as_a_child() {
     let Some(path) = std::env::var_os(DATABASE_VARIABLE) else { return };

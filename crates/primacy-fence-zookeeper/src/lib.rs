@@ -6,13 +6,13 @@ use zookeeper_client::{
     Client, CreateMode, CreateOptions, Error, MultiWriteError, MultiWriteResult, MultiWriter,
 };
 
-/// The number of times that a write is tried again because the fence was raised meanwhile. Each time, there was a later leader.
+/// The maximum number of retries of a write because the fence was raised meanwhile, each time by a later leader.
 const TRIES_MAX: usize = 20;
 
 /// The reason why a guard was not installed, or a guarded write was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuardError {
-    /// A later leader has been here. Nothing was written.
+    /// A later leader has shown a higher token. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
     /// There is no fence at this path. Nothing was written.
@@ -21,7 +21,7 @@ pub enum GuardError {
         /// The path.
         path: String,
     },
-    /// The znode there is no fence. Nothing was written.
+    /// The znode at this path is not a fence. Nothing was written.
     #[error("the data of {path:?} is no token in decimal digits, so it is no fence; nothing was changed")]
     Foreign {
         /// The path.
@@ -36,7 +36,7 @@ pub enum GuardError {
         /// The error.
         error: Error,
     },
-    /// The fence is raised all the time. Nothing was written.
+    /// The fence was raised during every attempt. Nothing was written.
     #[error("the fence at {path:?} changes all the time; nothing was written")]
     Busy {
         /// The path.
@@ -48,8 +48,8 @@ pub enum GuardError {
     ZooKeeper(Error),
 }
 
-/// Makes a fence at `path`, and the znodes above it, all with the rights of `options`, which must be persistent. A fence that
-/// is there stays as it is: it may be called at every start.
+/// Makes a fence at `path`, and the znodes above it, all with the ACLs of `options`, whose mode must be persistent. An existing fence is
+/// kept: it may be called at every start.
 ///
 /// # Errors
 /// [`GuardError::Foreign`] if something else is there; [`GuardError::ZooKeeper`] if the fence may not have been made.
@@ -67,7 +67,7 @@ pub async fn install(client: &Client, path: &str, options: &CreateOptions<'_>) -
 /// Makes a fence as [`install`] does, open to every client that reaches the servers.
 ///
 /// # Errors
-/// As of [`install`].
+/// Those of [`install`].
 pub async fn install_open(client: &Client, path: &str) -> Result<(), GuardError> {
     let options = CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
     install(client, path, &options).await
@@ -76,11 +76,10 @@ pub async fn install_open(client: &Client, path: &str) -> Result<(), GuardError>
 /// Makes the writes that `write` adds in one transaction, with `token` shown to the fence at `path`: all of them, or none.
 /// Returns the result of each. `write` may be called several times, each time for another transaction.
 ///
-/// A new leader does well to call this once with nothing to write: from then on its predecessor is refused.
+/// A new leader should call this once with nothing to write: from then on its predecessor is refused.
 ///
 /// # Errors
-/// [`GuardError`]. Only after [`GuardError::ZooKeeper`] may it have been written. Dropping the future leaves open whether it
-/// was.
+/// [`GuardError`]. The writes may have been made only after [`GuardError::ZooKeeper`], or when the future was dropped.
 pub async fn fenced(
     client: &Client,
     path: &str,
@@ -103,7 +102,7 @@ pub async fn fenced(
         match transaction.commit().await {
             Ok(mut results) => return Ok(results.split_off(results.len().min(1))),
             Err(MultiWriteError::OperationFailed { index: 0, source: Error::BadVersion }) => {
-                // The failure was agreed on, as a write is; so this server has learned all earlier changes by now.
+                // A majority agreed on the failed transaction, so this server has applied all earlier changes by now.
             }
             Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
                 return Err(GuardError::NotInstalled { path: path.to_owned() });
@@ -120,7 +119,7 @@ pub async fn fenced(
     Err(GuardError::Busy { path: path.to_owned() })
 }
 
-/// The highest token that was shown to the fence at `path`, as far as the server that is asked has learned.
+/// Returns the highest token that was shown to the fence at `path`, by the state of the connected server, which may lag behind.
 ///
 /// # Errors
 /// [`GuardError::NotInstalled`], [`GuardError::Foreign`] or [`GuardError::ZooKeeper`].
@@ -128,7 +127,7 @@ pub async fn highest(client: &Client, path: &str) -> Result<FencingToken, GuardE
     read(client, path).await.map(|(highest, _)| highest)
 }
 
-/// The highest token, and the version of the znode.
+/// Reads the highest token, and the version of the znode.
 async fn read(client: &Client, path: &str) -> Result<(FencingToken, i32), GuardError> {
     match client.get_data(path).await {
         Ok((data, stat)) => match parse(&data) {

@@ -1,4 +1,4 @@
-//! Objects of Kubernetes that only the newest leader writes: any kind, built in or custom.
+//! A fence in Kubernetes objects of any kind, built in or custom: only the newest leader can write them.
 //!
 //! The object itself keeps the highest token that was shown to it, in an annotation, and every write names the
 //! `resourceVersion` that was read with it:
@@ -9,11 +9,11 @@
 //! write      token 8, if it is still 41         done, or 409: then it is read, compared and changed again
 //! ```
 //!
-//! Why it holds: the API server makes the comparison of the `resourceVersion` and the write one step. A leader that was paused
-//! after it has read finds another `resourceVersion` once a later leader has written, reads again, and sees the later token.
-//! A request of its own that is still under way names the old one, and is refused by the server.
+//! The reason that it holds: the API server compares the `resourceVersion` and writes atomically. A leader that was paused after its read
+//! conflicts once a later leader has written, reads again, and sees the higher token. Its own requests that are still in transit name the
+//! old `resourceVersion`, and the server refuses them.
 //!
-//! It holds among all clients that write through this module. `docs/fencing.md` says what gets around it.
+//! It holds among all clients that write through this module. `docs/fencing.md` lists what bypasses it.
 //!
 //! This module takes an [`Api`] of [`kube`], because the credentials are the application's; so a new major version of it is one
 //! of this module too.
@@ -31,20 +31,19 @@ use serde::de::DeserializeOwned;
 /// The prefix of the annotation's name; the election follows.
 pub const ANNOTATION_PREFIX: &str = "fence.primacy-rs.github.io/";
 
-/// The longest name of an election here, in bytes: what Kubernetes leaves for it.
+/// The longest name of an election here, in bytes: Kubernetes' limit for this part of an annotation's name.
 pub const ELECTION_LENGTH_MAX: usize = 63;
 
-/// The number of attempts of one write. Each conflict means another client has written meanwhile; more than these are not bad
-/// luck.
+/// The number of attempts of one write. Each conflict means that another client has written meanwhile; more than these are not coincidence.
 const ATTEMPTS_MAX: u32 = 20;
 
 /// The reason that a guarded write was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// A later leader has been here. Nothing was written.
+    /// A later leader has shown a higher token. Nothing was written.
     #[error(transparent)]
     Stale(#[from] FenceError),
-    /// The name of the election cannot be that of an annotation. Nothing was written.
+    /// The name of the election cannot be part of an annotation's name. Nothing was written.
     #[error(
         "the election {election:?} cannot be named in an annotation: at most {ELECTION_LENGTH_MAX} letters, digits, \
          '-', '_' and '.', with a letter or digit at both ends"
@@ -65,7 +64,7 @@ pub enum GuardError {
         /// The annotation's value.
         found: String,
     },
-    /// Others have written to the object again and again. Nothing was written.
+    /// Other clients wrote to the object during every attempt. Nothing was written.
     #[error(
         "{object} was changed by others each of {ATTEMPTS_MAX} times; find out who writes to it all the time"
     )]
@@ -73,7 +72,7 @@ pub enum GuardError {
         /// The name of the object.
         object: String,
     },
-    /// The application's own reason for not going on. Nothing was written.
+    /// The application's own error. Nothing was written.
     #[error(transparent)]
     Application(Box<dyn Error + Send + Sync>),
     /// The API server has refused, or did not answer. Unless it has refused, the write may have been made.
@@ -81,17 +80,15 @@ pub enum GuardError {
     Kube(#[from] kube::Error),
 }
 
-/// Changes the object `name` with `change`, and records `token` in it, in one write. Returns the object as the server then has
-/// it.
+/// Changes the object `name` with `change`, and records `token` in it, in one write. Returns the object that the server has stored.
 ///
-/// `change` is called anew for each attempt, on the object as it is then, and so should set rather than add: it may find its
-/// own earlier write, whose answer was lost. A new leader does well to call this once for each object with nothing to change:
-/// from then on its predecessor is refused.
+/// `change` is called for each attempt, on the present object, and so must be idempotent: it may find its own earlier write, whose answer
+/// was lost. A new leader should call this once for each object with nothing to change: from then on its predecessor is refused.
 ///
 /// Dropping the future after it has been polled leaves open whether the write is made.
 ///
 /// # Errors
-/// [`GuardError::Stale`] if a later leader has been here; and whatever `change` returns.
+/// [`GuardError::Stale`] if a later leader has shown a higher token; and the error of `change`.
 pub async fn fenced<K>(
     api: &Api<K>,
     name: &str,
@@ -120,10 +117,9 @@ where
     Err(GuardError::Contended { object: name.to_owned() })
 }
 
-/// Makes an object that shows `token` from its beginning; what the server then has.
+/// Creates an object with `token` in it; returns the object that the server has stored.
 ///
-/// An object that was deleted has taken its highest token with it: a leader of long ago can make it anew. Where that must not
-/// be, do not delete it.
+/// The highest token is deleted with an object: an earlier leader can create it again. If that must not happen, do not delete it.
 ///
 /// # Errors
 /// [`GuardError`]; where the object exists, [`GuardError::Kube`] with the server's 409.
@@ -140,7 +136,7 @@ where
     Ok(api.create(&PostParams::default(), &object).await?)
 }
 
-/// The highest token of `election` that was shown in this object; 0 if none was.
+/// Returns the highest token of `election` that was shown to this object; 0 if none was.
 ///
 /// # Errors
 /// [`GuardError::Election`] or [`GuardError::Malformed`].

@@ -1,17 +1,15 @@
-//! The record of an election in a Lease of Kubernetes (`coordination.k8s.io/v1`): for pods, and in one election with every
-//! controller that uses client-go or another client of its kind.
+//! The record of an election in a Lease of Kubernetes (`coordination.k8s.io/v1`): for pods, in one election with controllers that use
+//! client-go or a compatible client.
 //!
-//! Promises  linearizable, and durable when a write returns, as far as the cluster's etcd is;
-//!           [`changed`](Register::changed) by a watch.
-//! Assumes   that a Lease is not deleted while it is held, and that the cluster's etcd is not set back to a backup.
+//! Promises  linearizable, and as durable when a write returns as the cluster's etcd; [`changed`](Register::changed) by a watch.
+//! Assumes   that a Lease is not deleted while it is held, and that the cluster's etcd is not restored from a backup.
 //! Leaves    labels, owners, other annotations and all fields that are not its own as they are.
 //!
-//! Each write is an update that names the `resourceVersion` and the `uid` that were seen, or a create; the API server refuses
-//! it with 409 where they are not the present ones. `kubernetes/lease.rs` says how a Lease is a record, and how tokens grow
-//! when others hold it in between.
+//! Each write is a create, or an update that names the `resourceVersion` and the `uid` of the last read; the API server refuses it with 409
+//! if they have changed. `kubernetes/lease.rs` describes how a Lease represents a record, and how tokens grow when other programs hold it
+//! in between.
 //!
-//! Requests go over a client of this module's own, or over the application's, as a [`Transport`]. The crate `primacy-kube` makes one of a
-//! `kube::Client`.
+//! Requests use this module's own client, or the application's, as a [`Transport`]. The crate `primacy-kube` makes one of a `kube::Client`.
 
 mod api;
 mod clients;
@@ -48,7 +46,7 @@ use crate::runtime::{self, Aborted};
 use crate::shared_connections::{Share, SharedConnections};
 use crate::store_url::StoreUrl;
 
-/// The longest time until [`changed`](Register::changed) resolves, on a machine and a network that are not held up. A watch takes
+/// The longest time until [`changed`](Register::changed) resolves, without delays of the machine and the network. A watch takes
 /// milliseconds; without one, the Lease is read twice a second.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
@@ -67,7 +65,7 @@ static CLIENTS: SharedConnections<OnceCell<Connected>> = SharedConnections::new(
 /// A handle on one election, in one Lease.
 pub struct KubernetesRegister {
     api: Api,
-    /// The Lease that the server returned last: an update takes the whole object.
+    /// The Lease that the server returned last, because an update replaces the whole object.
     shown: Arc<Mutex<Option<Lease>>>,
     news: Arc<News>,
     /// Started by the first wait for a change.
@@ -79,7 +77,7 @@ pub struct KubernetesRegister {
 #[derive(Clone)]
 struct Connected {
     clients: Clients,
-    /// The namespace where a URL names none.
+    /// The namespace for a URL that names none.
     namespace: String,
 }
 
@@ -142,8 +140,8 @@ impl Source {
 impl KubernetesRegister {
     /// Opens `election` in a Lease of `namespace`, with the application's own client.
     ///
-    /// A client may send a request again by itself: so a write that was not done is always [`SetError::Unknown`] here, for that may be
-    /// about a repetition.
+    /// The client may repeat a request: so a failed write is always [`SetError::Unknown`] here, because the failure may be that of a
+    /// repetition.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if the server does not accept the credentials or the role allows too little,
@@ -178,7 +176,7 @@ impl KubernetesRegister {
             _share: share,
         };
         let api = register.api.clone();
-        // It fails where the credentials or the role are wrong, before an election relies on them.
+        // Wrong credentials or a wrong role fail here, before an election relies on them.
         let looked = runtime::run(async move { api.read().await.map(drop) }).await;
         looked.map_err(|why| OpenError::Unavailable { why })?.map_err(api::Failure::of_open)?;
         Ok(register)
@@ -189,7 +187,7 @@ impl KubernetesRegister {
         *lock(&self.shown) = lease;
     }
 
-    /// The Lease of this version, with all that is in it.
+    /// Returns the whole Lease of this version.
     async fn whole(&self, version: &Version) -> Result<Lease, SetError> {
         let shown = lock(&self.shown).clone();
         if let Some(lease) = shown.filter(|lease| lease.version() == *version) {
@@ -210,7 +208,7 @@ impl Register for KubernetesRegister {
             let found = runtime::run(async move { api.read().await }).await;
             let found =
                 found.map_err(|why| ReadError::Unavailable { why })?.map_err(api::Failure::of_read)?;
-            // Also a Lease without a valid record, because that is not a change either.
+            // Noted also for a Lease without a valid record, which must not be reported as a change again and again.
             self.show(found.clone(), asked);
             let Some(lease) = found else { return Ok(None) };
             let record = lease.record().map_err(|error| ReadError::Malformed { error })?;
@@ -246,7 +244,7 @@ impl Register for KubernetesRegister {
         Box::pin(async move {
             let follow = || runtime::spawn(watch::follow(self.api.clone(), Arc::clone(&self.news))).ok();
             if self.watcher.get_or_init(follow).is_none() {
-                // Nothing will ever be noticed; the caller's own reading now and then has to do.
+                // No change can be noticed here; the caller's periodic reads find it.
                 std::future::pending::<()>().await;
             }
             self.news.changed().await;
@@ -254,7 +252,7 @@ impl Register for KubernetesRegister {
     }
 }
 
-/// Of the client nothing: it holds credentials.
+/// Leaves out the client, which holds credentials.
 impl fmt::Debug for KubernetesRegister {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubernetesRegister").field("lease", &self.api.name()).finish_non_exhaustive()

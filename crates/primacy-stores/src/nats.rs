@@ -1,18 +1,18 @@
 //! The record of an election under a key of a JetStream key-value bucket: for processes that share a NATS cluster.
 //!
-//! Promises  compare-and-set by the bucket's stream, and as durable when a write returns as the stream is: on the disks of
-//!           a majority of its replicas, as far as the servers flush (`sync_interval: always`);
-//!           [`changed`](Register::changed) within [`CHANGE_BOUND`], as a rule at once.
-//! Assumes   that the bucket is not deleted, and that no server comes back with less than it had acknowledged.
+//! Promises  compare-and-set by the bucket's stream, and as durable when a write returns as the stream is: on the disks of a majority of
+//!           its replicas, if the servers flush (`sync_interval: always`); [`changed`](Register::changed) within [`CHANGE_BOUND`], usually
+//!           at once.
+//! Assumes   that the bucket is not deleted, and that no server returns without data that it had acknowledged.
 //! Leaves    every other key as it is. No clock of the servers takes part, and nothing expires.
 //!
 //! The version of a record is its sequence number in the stream. Each write names the one that it replaces
-//! (`Nats-Expected-Last-Subject-Sequence`), and is sent once: nothing is ever repeated. The layout is that of NATS's own
-//! key-value buckets, so `nats kv get` shows the record. A key that was deleted or purged has a marker in its place, which
-//! is absence, and is named by the write that follows it.
+//! (`Nats-Expected-Last-Subject-Sequence`), and is never repeated. The layout is that of NATS's own key-value buckets, so `nats kv get`
+//! shows the record. A deleted or purged key has a marker in its place, which counts as no record; the next write names the marker's
+//! sequence number.
 //!
-//! A read goes to the stream's leader, and not to an arbitrary replica. All elections of a process that were opened with one
-//! URL share one connection, which looks for another server by itself when it breaks, and one watch: the link.
+//! A read goes to the stream's leader, and not to an arbitrary replica. All elections of a process that were opened with one URL share one
+//! connection, which connects to another server when it breaks, and one watch: the *link*.
 
 mod credentials;
 mod diagnostics;
@@ -60,8 +60,8 @@ pub(crate) fn open_url(address: Address) -> Opening {
     })
 }
 
-/// The key of an election. Keys have letters, digits and a few signs; of these `=` introduces the two hexadecimal digits of
-/// any other byte, so no two elections have the same key.
+/// The key of an election. Keys may contain letters, digits and a few other characters; any other byte is escaped as `=` and two
+/// hexadecimal digits, so no two elections have the same key.
 fn key_of(election: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_/".contains(&byte);
     let letters = election.bytes().map(|byte| match byte {
@@ -91,12 +91,12 @@ impl NatsRegister {
         runtime::run(async move { handle.find(&key).await }).await.map_err(Failure::Unknown)?
     }
 
-    /// The sequence number that a write must name which expects no record: of the marker in its place, or 0.
+    /// Returns the sequence number for a write that expects no record: that of the marker in its place, or 0.
     async fn absence(&self) -> Result<u64, SetError> {
         match self.find().await {
             Ok(Entry::Absent { sequence }) => Ok(sequence),
             Ok(Entry::Present { .. }) => Err(SetError::Conflict),
-            // It was only read.
+            // Nothing was written: this was only a read.
             Err(failure) => Err(SetError::Unavailable { why: failure.why() }),
         }
     }
@@ -112,7 +112,7 @@ impl Register for NatsRegister {
                 self.changes.saw(count, 0);
                 return Ok(None);
             };
-            // Noted before the record is decoded, because a record that is invalid is not a change either.
+            // Noted before the record is decoded, because an invalid record must not be reported as a change again and again.
             self.changes.saw(count, sequence);
             let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
             Ok(Some((record, Version::from(sequence))))
@@ -133,7 +133,7 @@ impl Register for NatsRegister {
             };
             let (handle, key) = (self.link.handle(), self.key.clone());
             let writing = runtime::run(async move { handle.write(&key, sequence, bytes).await });
-            // It may have been sent.
+            // The write may have been sent.
             let version = match writing.await.map_err(Failure::Unknown).and_then(|written| written) {
                 Ok(version) => version,
                 Err(Failure::Conflict) => return Err(SetError::Conflict),

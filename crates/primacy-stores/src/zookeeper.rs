@@ -1,19 +1,17 @@
-//! A queue of ephemeral, sequential znodes in ZooKeeper: the recipe that Curator and kazoo follow too.
+//! A queue of ephemeral, sequential znodes in ZooKeeper: the recipe of Curator and kazoo.
 //!
-//! Promises  of the entries in the queue the oldest leads, and no two candidates are first at once; a token that grows with
-//!           each leadership; [`changed`](Sessions::changed) as soon as the servers notify the one that is next.
-//! Assumes   that all candidates follow the same recipe, with the same `layout`; that the servers' leader asks the
-//!           others twice a tick which clients they have heard, and grants no session less than two ticks, as it does by
-//!           default.
+//! Promises  the candidate with the oldest entry leads, and no two candidates are first at once; a token that grows with each leadership;
+//!           [`changed`](Sessions::changed) as soon as the servers notify the next candidate.
+//! Assumes   that all candidates follow the same recipe, with the same `layout`; that the servers' leader asks the others twice a tick
+//!           which clients they have heard from, and grants no session less than two ticks, as it does by default.
 //! Leaves    all other znodes as they are. The election's own znode and those above it are made, and stay.
 //!
-//! The first one in the queue leads for as long as its session lasts. It is found by the sequence number that ZooKeeper
-//! gives; the token is the transaction that made the entry (`czxid`), which unlike the number is never used again. The search
-//! for an entry whose making was not confirmed, and the end of the numbers, are described in `layout`; the meaning of a
-//! keep-alive is in `link`.
+//! The first candidate in the queue leads as long as its session lasts. The queue is ordered by ZooKeeper's sequence numbers; the token is
+//! the transaction that made the entry (`czxid`), which, unlike the sequence number, is never used again. The search for an entry whose
+//! creation was not confirmed, and the overflow of sequence numbers, are described in `layout`; the meaning of a keep-alive is in `link`.
 //!
-//! All elections that one process holds in the same ZooKeeper with the same timeout share a session. Without TLS: that of the
-//! client library would bring a second cryptographic provider into the program.
+//! All elections that one process holds in the same ZooKeeper with the same timeout share a session. TLS is not supported: the client
+//! library's TLS would add a second crypto provider to the program.
 
 mod diagnostics;
 mod entry;
@@ -60,7 +58,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let probed = Arc::clone(&queue);
         let answer = runtime::run(async move {
             let answer = probed.probe().await;
-            // The session that was at hand had ended unnoticed, which is no fault of the servers: another one is begun.
+            // The existing session had expired unnoticed, which is no fault of the servers: a new one is begun.
             if matches!(answer, Err(Error::SessionExpired)) { probed.probe().await } else { answer }
         })
         .await;
@@ -78,7 +76,7 @@ fn refusal(error: &Error) -> OpenError {
     }
 }
 
-/// A session that goes on with other elections must not keep this one's entry.
+/// Removes the entry from a session that other elections go on using.
 impl Drop for ZooKeeperSessions {
     fn drop(&mut self) {
         let queue = Arc::clone(&self.queue);
@@ -89,7 +87,7 @@ impl Drop for ZooKeeperSessions {
 }
 
 impl ZooKeeperSessions {
-    /// Has `work` done where the connections are.
+    /// Runs `work` on the stores' thread, to which the connections belong.
     fn run<'a, T, F>(&self, work: impl FnOnce(SharedQueue) -> F) -> Pending<'a, Result<T, SessionError>>
     where
         T: Send + 'static,
@@ -151,7 +149,7 @@ impl Sessions for ZooKeeperSessions {
         let mut stale = self.queue.stale();
         Box::pin(async move {
             if stale.wait_for(|stale| *stale).await.is_err() {
-                // The queue has the sender, and it is still there.
+                // Unreachable: the queue holds the sender.
                 std::future::pending::<()>().await;
             }
         })

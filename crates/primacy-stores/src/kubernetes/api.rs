@@ -1,4 +1,4 @@
-//! Requests to the API server, and what its answers mean.
+//! Requests to the API server, and the meaning of its answers.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use super::transport::{Body, TransportError};
 use crate::open_error::OpenError;
 use crate::register::{Pending, ReadError, SetError};
 
-/// The time limit of a request: many times what the API server needs, and short compared with a lease. A later answer is
-/// ignored; a write names its version, however late it takes effect.
+/// The time limit of a request: many times what the API server needs, and short compared with a lease. A later answer
+/// is ignored; a late write is harmless, because it names the version that it replaces.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// No Lease is as long as this; an API server takes no object above 3 MiB.
+/// The maximum length of an answer: an API server accepts no object above 3 MiB.
 const BODY_MAX: usize = 4 << 20;
 
 /// The verbs that this store needs on Leases.
@@ -30,13 +30,13 @@ pub(super) const VERBS: [&str; 4] = ["get", "create", "update", "watch"];
 pub(super) const RULE: &str = "its role needs the rule {apiGroups: [coordination.k8s.io], resources: [leases], \
                     verbs: [get, create, update, watch]} in this namespace";
 
-/// One Lease, and a way to the server that has it.
+/// A client for one Lease.
 #[derive(Clone)]
 pub(super) struct Api {
     clients: Clients,
     leases: String,
     name: String,
-    /// The client is the application's, and may send a request again by itself.
+    /// True for a client of the application, which may repeat requests.
     repeats: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Failure {
     Unsent(String),
     /// It was sent, and there was no answer, or an answer that is not the API server's.
     Unanswered(String),
-    /// The server has answered otherwise.
+    /// The server has answered with an error.
     Refused(StatusCode, Status),
 }
 
@@ -76,11 +76,11 @@ impl Api {
         &self.name
     }
 
-    /// The Lease; `None` if there is none.
+    /// Reads the Lease; `None` if there is none.
     pub(super) async fn read(&self) -> Result<Option<Lease>, Failure> {
         match self.ask(Method::GET, &format!("{}/{}", self.leases, self.name), Vec::new()).await {
             Ok(lease) => Ok(Some(lease)),
-            // Of anything else that is not found, such as the whole API behind a wrong address, nothing follows.
+            // Any other 404, such as that of a wrong address, does not show that the Lease does not exist.
             Err(Failure::Refused(StatusCode::NOT_FOUND, status)) if status.is_about(&self.name) => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -96,7 +96,7 @@ impl Api {
         made.map_err(|failure| failure.of_write(self, StatusCode::NOT_FOUND))
     }
 
-    /// Watches the Lease from its present state on; a line for each event.
+    /// Watches the Lease from its present state on; returns a stream with one line for each event.
     pub(super) async fn watch(&self, seconds: u64) -> Result<Body, Failure> {
         let (leases, name) = (&self.leases, &self.name);
         let path = format!("{leases}?watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
@@ -112,7 +112,7 @@ impl Api {
         .await
     }
 
-    /// The server's version, as it names it.
+    /// Returns the server's version as text.
     pub(super) async fn version(&self) -> Result<String, Failure> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -164,7 +164,8 @@ impl Api {
         .await
     }
 
-    /// The client, and what it shows besides. A program that fetches a token has a time of its own.
+    /// Returns the client and its `Authorization` header, if a program fetches the token; the program has a separate
+    /// time limit.
     async fn access(&self) -> Result<(Access, Option<HeaderValue>), Failure> {
         let access = self.clients.current();
         let shown = match &access.program {
@@ -175,7 +176,7 @@ impl Api {
     }
 }
 
-/// Sends a request, with what the client shows besides.
+/// Sends a request with the `Authorization` header.
 fn send(
     (access, shown): (Access, Option<HeaderValue>),
     method: Method,
@@ -196,7 +197,7 @@ fn send(
         if let (Some(program), Some(shown), StatusCode::UNAUTHORIZED) =
             (&access.program, &shown, response.status())
         {
-            // The next request shows another one.
+            // The next request uses a new token.
             program.forget(shown).await;
         }
         Ok(response)
@@ -246,11 +247,12 @@ impl Failure {
         }
     }
 
-    /// `other` is the code by which this request, beside 409, reports that the Lease is not the expected one.
+    /// Interprets the failure of a write. `other` is the status, besides 409, by which the server reports that the
+    /// Lease is not the expected one.
     fn of_write(self, api: &Api, other: StatusCode) -> SetError {
         let why = self.to_string();
         match self {
-            // This may be about a repetition, and the first attempt was done.
+            // The failure may be that of a repetition after a successful first attempt.
             Self::Unsent(_) | Self::Refused(..) if api.repeats => SetError::Unknown { why },
             Self::Unsent(_) => SetError::Unavailable { why },
             Self::Refused(StatusCode::CONFLICT, _) => SetError::Conflict,

@@ -1,4 +1,4 @@
-//! Clients of an API server: the application's own, or one that is made of a kubeconfig and the files that it names, and made anew when
+//! Clients of an API server: the application's own, or one that is made from a kubeconfig and the files that it names, and made again when
 //! one of them has changed. The module `exec` fetches tokens from a program that it names.
 
 use std::env;
@@ -25,24 +25,24 @@ use crate::replaced_files::{FromFiles, Sources};
 use crate::secrets;
 use crate::tls;
 
-/// The directory of a pod's account.
+/// The directory with a pod's service account.
 const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The longest file of a pod's that is read, in bytes.
+/// The maximum length of a file in that directory, in bytes.
 const OF_POD_MAX: u64 = 1 << 20;
 
-/// The characters that are not escaped in the name of a header.
+/// The set of characters that are escaped in the name of a header.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The client that sends a request.
 #[derive(Clone)]
 pub(super) enum Clients {
-    /// One of the application's.
+    /// The application's client.
     Given(Arc<dyn Transport>),
     FromFiles(Arc<FromFiles<Access>>),
 }
 
-/// A client, and what fetches its token where the kubeconfig names a program for that.
+/// A client, and the program that fetches its token, if the kubeconfig names one.
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) transport: Arc<dyn Transport>,
@@ -52,7 +52,7 @@ pub(super) struct Access {
 }
 
 impl Clients {
-    /// Returns the client as it is now; to be called on the stores' thread, on which its connections are.
+    /// Returns the present client; to be called on the stores' thread, to which its connections belong.
     pub(super) fn current(&self) -> Access {
         match self {
             Self::Given(transport) => {
@@ -123,7 +123,7 @@ fn of_kubeconfig(selected: Selected, sources: &mut Sources) -> Result<Access, Op
     })
 }
 
-/// The configuration that a pod has. Its files are the kubelet's affair.
+/// Returns the client of a pod. The owners of its files, which the kubelet writes, are not checked.
 fn of_pod(sources: &mut Sources) -> Result<Access, OpenError> {
     let variable =
         |name: &str| env::var(name).map_err(|_| refused(format!("{name} is not in the environment")));
@@ -173,7 +173,7 @@ fn server(text: &str) -> Result<Uri, String> {
     Ok(server)
 }
 
-/// The content that a kubeconfig has itself, or else that of the file that it names.
+/// Returns the inline content of a kubeconfig, or else that of the file that it names.
 fn of_data_or_file(data: &str, path: &str, sources: &mut Sources) -> Result<Option<Vec<u8>>, OpenError> {
     match (data, path) {
         ("", "") => Ok(None),
@@ -185,7 +185,7 @@ fn of_data_or_file(data: &str, path: &str, sources: &mut Sources) -> Result<Opti
     }
 }
 
-/// The credentials, where they are fixed, and the account to act as.
+/// Returns the headers with fixed credentials, and with the account to impersonate.
 fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
     let mut headers = HeaderMap::new();
     let value = |name: &str, text: &str| {
@@ -229,7 +229,7 @@ fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
     Ok(headers)
 }
 
-/// The credentials of a token from `source`. Without one, a server would take each request for an anonymous one.
+/// Returns the value of `Authorization` for a token from `source`. With an empty token, a server would treat each request as anonymous.
 fn bearer(source: &str, token: &str) -> Result<String, OpenError> {
     match token.trim() {
         "" => Err(refused(format!("{source} is empty, and should hold a token"))),
@@ -237,7 +237,7 @@ fn bearer(source: &str, token: &str) -> Result<String, OpenError> {
     }
 }
 
-/// The token that a kubeconfig holds for a provider. It is not renewed.
+/// Returns the token that a kubeconfig contains for an auth provider. It is not renewed.
 fn of_provider(AuthProvider { name, config }: &AuthProvider) -> Result<&str, OpenError> {
     match (name.as_str(), config.get("id-token")) {
         ("oidc" | "gcp", Some(token)) => Ok(token),

@@ -1,4 +1,4 @@
-//! Checks of an API server and of this account's rights, as far as they can be known.
+//! Checks of an API server and of this account's rights.
 
 use super::api::{Api, Failure, RULE, VERBS};
 use super::{Connected, Source, connect};

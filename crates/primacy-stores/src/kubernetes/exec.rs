@@ -1,10 +1,9 @@
 //! The program that a kubeconfig names to fetch a token (`exec`), as client-go runs such programs:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //!
-//! It must be this user's or root's, has a limit on its time and output, and runs in a task of its own: requests use the earlier token
-//! while it is good, and a request that stops waiting leaves the result to the next. It is killed when nothing of the store is left that
-//! could use its token. Processes that it leaves behind when it ends are not killed, as client-go kills none: from then on the number of
-//! its process group may be another's.
+//! It must be this user's or root's, has limits on its time and output, and runs in a separate task: requests use the earlier token while
+//! it is valid, and a request that stops waiting leaves the result to the next one. It is killed when no part of the store is left that
+//! could use its token. Processes that outlive it are not killed, as in client-go: its process group id may have been reused by then.
 
 use std::env;
 use std::fmt;
@@ -45,22 +44,22 @@ use crate::secrets;
 /// The time that the program may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time that other processes which write into its output have after its end.
+/// The time for which output of other processes is read after the program has ended.
 const REST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest output that is read.
 const OUTPUT_MAX: u64 = 1 << 20;
 
-/// The time before its end at which a token is renewed.
+/// The time before its expiry at which a token is renewed.
 const FETCH_BEFORE: Duration = Duration::from_secs(60);
 
-/// The time from the end of a run to the next one, if it failed or the token in use is still good.
+/// The minimum pause after a run, if it failed or the token in use is still valid.
 const RUN_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// The interval at which a request that waits for a run notes that it does.
+/// The interval at which a request that waits for a run reports this.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
-/// The error of a run without an outcome.
+/// The error of a run that was cancelled.
 const GIVEN_UP: &str = "the stores' thread gave its run up";
 
 /// A program, and the token that it has given.
@@ -80,7 +79,7 @@ struct Call {
 struct State {
     token: Option<Token>,
     run: Option<Run>,
-    /// The end of the latest run, and the reason that it gave no token.
+    /// The end of the latest run, and its error, if it gave no token.
     ended: Option<(Instant, Option<String>)>,
 }
 
@@ -100,9 +99,9 @@ struct Outcome {
 
 #[derive(Clone)]
 struct Token {
-    /// `Authorization`, which is left out of what is shown.
+    /// The value of `Authorization`, marked as sensitive.
     header: HeaderValue,
-    /// The end of its validity; `None` if the program has not stated it.
+    /// The time of expiry; `None` if the program has not stated it.
     until: Option<SystemTime>,
 }
 
@@ -121,8 +120,8 @@ struct Status {
 }
 
 impl Program {
-    /// Takes the program out of a user's entry in a kubeconfig; `cluster` is the description of the cluster for it, if it asks for that.
-    /// `None` if there is no program, or other credentials go before.
+    /// Takes the program from a user's entry in a kubeconfig; `cluster` describes the cluster for the program, if it requests that. `None`
+    /// if there is no program, or other credentials take precedence.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if others could change the program, or it is not there.
@@ -160,8 +159,8 @@ impl Program {
         Ok(Some(Self { call: Arc::new(call), state: Mutex::default() }))
     }
 
-    /// Returns the value of the header `Authorization`: the token in use while it is good, and only then the result of a run that has to be
-    /// waited for. One run at a time serves all requests, and goes on when a request stops waiting for it.
+    /// Returns the value of the header `Authorization`: the token in use as long as it is valid, otherwise that of a run, for which it
+    /// waits. One run at a time serves all requests, and continues when a request stops waiting for it.
     ///
     /// # Errors
     /// The fault of the program or its output.
@@ -217,9 +216,9 @@ impl Program {
         }
     }
 
-    /// The state, with the outcome of a run that has ended.
+    /// Returns the state, updated with the outcome of a run that has ended.
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is whole, so a thread that panicked has left nothing half-done.
+        // The state is consistent even if a thread panicked while it held the lock.
         let mut state = lock(&self.state);
         if let Some(outcome) = state.run.as_ref().and_then(Run::outcome) {
             state.run = None;
@@ -242,7 +241,7 @@ impl Program {
 }
 
 impl State {
-    /// Returns whether the program is not to be run again yet.
+    /// Returns whether it is too early to run the program again.
     fn rests(&self, has_token: bool) -> bool {
         self.ended
             .as_ref()
@@ -262,9 +261,9 @@ impl Run {
         Ok(Self { began: Instant::now(), outcome, _task: task })
     }
 
-    /// `None` if it has not ended.
+    /// Returns the outcome; `None` if the run has not ended.
     fn outcome(&self) -> Option<Outcome> {
-        // Looked at first: between the two the run may end.
+        // Checked first, because the run may end between the two checks.
         let has_ended = self.outcome.has_changed().is_err();
         let outcome = self.outcome.borrow().clone();
         outcome.or_else(|| has_ended.then(|| Outcome { at: Instant::now(), token: Err(GIVEN_UP.to_owned()) }))
@@ -277,7 +276,7 @@ impl Call {
     }
 
     async fn fetch(&self) -> Result<Token, String> {
-        // It may have been replaced since the kubeconfig was read.
+        // The program may have been replaced since the kubeconfig was read.
         ownership::check_program(&self.path).map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -287,7 +286,7 @@ impl Call {
             Ok(ended) if !ended.success() => {
                 Err(format!("it ended with {ended}; what it says is on the standard error"))
             }
-            // An application may take the ends of all its children; then the output decides.
+            // An application may reap all its children; then the output decides.
             Err(error) if error.raw_os_error() != Some(Errno::CHILD.raw_os_error()) => Err(error.to_string()),
             Ok(_) | Err(_) => Token::of(&text),
         }
@@ -296,7 +295,7 @@ impl Call {
 
 impl Token {
     fn of(output: &[u8]) -> Result<Self, String> {
-        // Of the parser only where: what it shows of the text may be the token.
+        // Only the position of the parser's error is shown: its text may contain the token.
         let credential = serde_json::from_slice::<Credential>(output).map_err(|error| {
             format!(
                 "its output is no ExecCredential in JSON (line {}, column {})",
@@ -338,7 +337,7 @@ fn environment(exec: &Exec, cluster: impl FnOnce() -> Value) -> Vec<(String, Str
     named.chain([("KUBERNETES_EXEC_INFO".to_owned(), info.to_string())]).collect()
 }
 
-/// Finds a program where a shell would, but for directories of PATH that depend on where this process is.
+/// Finds a program as a shell would, except in relative directories of PATH.
 fn find(command: &str) -> Option<PathBuf> {
     if command.contains('/') {
         return std::path::absolute(command).ok();
@@ -350,14 +349,14 @@ fn find(command: &str) -> Option<PathBuf> {
     env::split_paths(&paths).filter(|dir| dir.is_absolute()).map(|dir| dir.join(command)).find(is_program)
 }
 
-/// A program that runs. When this is dropped before its end, it and all that it has started in its process group are killed.
+/// A running program. When this is dropped before the program has ended, its whole process group is killed.
 struct Running {
     child: Child,
     output: ChildStdout,
-    /// The program, even when its process id is used again.
+    /// A handle on the process, which stays valid when its id is reused.
     #[cfg(target_os = "linux")]
     process: OwnedFd,
-    /// The number of the program and its process group.
+    /// The id of the process and of its process group.
     pid: Pid,
 }
 
@@ -369,7 +368,7 @@ impl Running {
         let output = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
         #[cfg(target_os = "linux")]
         let process = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // It was started just now, so its number is its own.
+            // The child has not been reaped yet, so the id is still its own.
             let _ = kill_process_group(pid, Signal::KILL);
         })?;
         Ok(Self {
@@ -381,8 +380,8 @@ impl Running {
         })
     }
 
-    /// Reads its output while waiting for its end. A process that outlives it may hold its output open for any time, so after its end the
-    /// rest is read for [`REST_PATIENCE`] only, like `WaitDelay` of Go's `exec.Cmd`.
+    /// Reads the output while waiting for the end. A process that outlives the program may keep its output open, so after the end the rest
+    /// is read for [`REST_PATIENCE`] only, like `WaitDelay` of Go's `exec.Cmd`.
     ///
     /// # Errors
     /// An output that cannot be read or is too long.
@@ -405,8 +404,8 @@ impl Running {
         Ok((text, ended))
     }
 
-    /// Returns whether it has not ended. After its end its number is kept only until some part of this process takes the end, which the
-    /// reaper of a node, or an application that waits for all of its children, may do before this does.
+    /// Returns whether it is still running. After its end, its id is kept only until this process reaps it, which the reaper of a node, or
+    /// an application that waits for all of its children, may do before this code.
     fn is_running(&self) -> bool {
         #[cfg(target_os = "linux")]
         let program = WaitId::PidFd(self.process.as_fd());
@@ -435,7 +434,7 @@ async fn read(output: &mut ChildStdout, text: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// Without the arguments, the environment and the token, any of which may be a secret.
+/// Leaves out the arguments, the environment and the token, any of which may be a secret.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program").field("path", &self.call.path).finish_non_exhaustive()
@@ -483,7 +482,7 @@ mod tests {
         command
     }
 
-    /// A program that runs `script` with the path as `$0`, and has given a token that is good for `good_for`.
+    /// Makes a program that runs `script` with the path as `$0`, and has given a token that is valid for `good_for`.
     fn program(script: &str, path: &Path, good_for: Option<Duration>) -> Program {
         let arguments = vec!["-c".to_owned(), script.to_owned(), path.display().to_string()];
         let call = Call { path: PathBuf::from("/bin/sh"), arguments, environment: Vec::new() };
@@ -496,7 +495,7 @@ mod tests {
         env::temp_dir().join(format!("primacy-exec-{name}-{}", std::process::id()))
     }
 
-    /// Waits for the end of the run that there is, if any.
+    /// Waits for the end of the present run, if any.
     async fn ended(program: &Program) {
         let run = program.state().run.as_ref().map(|run| run.outcome.clone());
         if let Some(mut outcome) = run {
@@ -591,7 +590,7 @@ mod tests {
             input.write_all(b"1").await.unwrap();
             assert_eq!(running.output.read_u8().await.unwrap(), b'1');
             if ends {
-                // Another part of this process, such as the reaper of a node, takes the end of the program.
+                // Another part of this process, such as the reaper of a node, reaps the program.
                 rustix::process::waitpid(Some(running.pid), rustix::process::WaitOptions::empty()).unwrap();
             }
             let duplicate = running.output.as_fd().try_clone_to_owned().unwrap();

@@ -1,5 +1,5 @@
-//! Kubeconfigs, as client-go reads them: several files are one, in which the first entry of a name counts, and the files that one names lie
-//! beside it. <https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/>
+//! Kubeconfigs, as client-go reads them: several files are merged, of entries with the same name the first counts, and relative paths in a
+//! file start from its directory. <https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/>
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,7 +14,7 @@ use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::Sources;
 
-/// The extension of a cluster that is for the program that fetches a token.
+/// The extension of a cluster for the program that fetches a token.
 const FOR_PROGRAM: &str = "client.authentication.k8s.io/exec";
 
 /// The content of the files.
@@ -48,7 +48,7 @@ struct NamedContext {
     context: Context,
 }
 
-/// A cluster, and how its API server is reached.
+/// A cluster: the address of its API server, and the settings of the connection.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Cluster {
@@ -90,7 +90,7 @@ pub(super) struct User {
     pub(super) exec: Option<Exec>,
 }
 
-/// A way to get a token that client-go had built in.
+/// An auth provider, which client-go formerly had built in.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct AuthProvider {
@@ -134,7 +134,7 @@ pub(super) struct Selected {
     pub(super) namespace: String,
 }
 
-/// Returns where kubeconfigs are looked for.
+/// Returns the default paths of kubeconfigs.
 pub(super) fn usual_paths() -> Vec<PathBuf> {
     let named = env::var_os("KUBECONFIG").unwrap_or_default();
     let named: Vec<PathBuf> = env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
@@ -144,7 +144,7 @@ pub(super) fn usual_paths() -> Vec<PathBuf> {
     named
 }
 
-/// Reads a file that a kubeconfig is, or names.
+/// Reads a kubeconfig, or a file that it names.
 ///
 /// # Errors
 /// [`OpenError::Refused`], or [`OpenError::Shortage`] where it may pass.
@@ -160,7 +160,7 @@ impl Kubeconfig {
     /// Reads one from some files.
     ///
     /// # Errors
-    /// As of [`read`].
+    /// Those of [`read`].
     pub(super) fn read(paths: &[PathBuf], sources: &mut Sources) -> Result<Self, OpenError> {
         let mut all = Self::default();
         for path in paths {
@@ -179,11 +179,11 @@ impl Kubeconfig {
     fn parse(text: &str) -> Result<Vec<Self>, String> {
         let documents = yaml::documents(text.strip_prefix('\u{feff}').unwrap_or(text))?;
         let documents = documents.into_iter().filter(|document| !document.is_null());
-        // Of the error nothing: it shows the text, which may be a secret.
+        // Only the kind of the error is shown: its text may contain a secret.
         documents.map(|document| serde_json::from_value(document).map_err(|error| kind_of(&error))).collect()
     }
 
-    /// Adds the names of another file that are not known yet.
+    /// Adds the entries of another file whose names are not known yet.
     fn merge(&mut self, next: Self) {
         fn add<T>(all: &mut Vec<T>, next: Vec<T>, name: impl Fn(&T) -> &String) {
             for one in next {
@@ -200,7 +200,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Lets relative paths begin at the directory of the kubeconfig.
+    /// Resolves relative paths against the directory of the kubeconfig.
     fn resolve(&mut self, directory: &Path) {
         let resolve = |path: &mut String| {
             if !path.is_empty()
@@ -213,7 +213,7 @@ impl Kubeconfig {
         for NamedUser { user, .. } in &mut self.users {
             [&mut user.client_certificate, &mut user.client_key].into_iter().for_each(resolve);
             user.token_file.as_mut().map(resolve);
-            // One without a slash is looked for in PATH.
+            // A command without a slash is searched in PATH.
             user.exec
                 .as_mut()
                 .map(|exec| &mut exec.command)
@@ -222,7 +222,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Takes what belongs to a context, the current one if none is named.
+    /// Returns the cluster, user and namespace of a context, of the current one if none is named.
     ///
     /// # Errors
     /// [`OpenError::Refused`] if a part is missing.
@@ -239,7 +239,7 @@ impl Kubeconfig {
         let context = context.ok_or_else(|| missing("context", name))?;
         let cluster = self.clusters.into_iter().find(|named| named.name == context.cluster);
         let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?.cluster;
-        // client-go takes a missing user for a user without credentials.
+        // client-go treats a missing user as a user without credentials.
         let user = self.users.into_iter().find(|named| named.name == context.user);
         let user = user.map(|named| named.user).unwrap_or_default();
         Ok(Selected { cluster, user, namespace: context.namespace.unwrap_or_else(|| "default".to_owned()) })
@@ -251,7 +251,7 @@ impl Cluster {
         Self { server, ..Self::default() }
     }
 
-    /// The description of the cluster for a program; `authority` is the content of the file that is named.
+    /// Returns the description of the cluster for a program; `authority` is the content of the CA file, if one is named.
     pub(super) fn for_program(&self, authority: Option<&str>) -> Value {
         let mut told = json!({ "server": self.server });
         let mut tell = |name: &str, value: Value| told[name] = value;

@@ -1,19 +1,19 @@
-//! A Lease object as a record, and the other way round.
+//! Conversion of a Lease object to a record, and back.
 //!
 //! The fields of its `spec` are for all programs that take part in the election: they contain what client-go reads and writes. The other
-//! fields of a [`Record`] are in an annotation, and a second annotation has the `spec` beside which it was written. Where that differs
-//! from the present `spec`, another program has written since, and the `spec` alone names the holder of the Lease.
+//! fields of a [`Record`] are in an annotation, and a second annotation has a copy of the `spec` that was written with it. If the copy
+//! differs from the present `spec`, another program has written since, and the `spec` alone names the holder of the Lease.
 //!
-//! **Tokens.** client-go counts the changes of the holder in `leaseTransitions`, 32 bits that begin with 0 in every new
-//! Lease. A token of ours has 64 bits, and a new Lease begins with the milliseconds since 1970. So:
+//! **Tokens.** client-go counts the changes of the holder in `leaseTransitions`, which has 32 bits and starts at 0 in every new Lease. A
+//! Primacy token has 64 bits, and starts at the milliseconds since 1970 in a new Lease. So:
 //!
-//! - Where the annotation fits, its token counts.
-//! - Where another program has written since, the token is that of the annotation, plus the growth of `leaseTransitions` since, and at
-//!   least plus one.
-//! - It is never less than the creation of the Lease, in milliseconds since 1970 by the API server's clock, plus
-//!   `leaseTransitions` plus one; where there is no annotation, it is that.
+//! - If the copy equals the `spec`, the token is that of the annotation.
+//! - If another program has written since, the token is that of the annotation plus the growth of `leaseTransitions` since, which counts as
+//!   at least one.
+//! - It is never less than the creation of the Lease, in milliseconds since 1970 by the API server's clock, plus `leaseTransitions` plus
+//!   one; without an annotation, it is that number.
 //!
-//! So it grows with every change of hands that can be seen, also of a Lease that was deleted and made anew.
+//! So it grows with every visible change of the holder, even when a Lease was deleted and made again.
 
 use std::time::SystemTime;
 
@@ -28,14 +28,14 @@ use crate::register::SetError;
 
 /// The annotation that holds the record as JSON.
 pub(super) const RECORD: &str = "primacy-rs.github.io/record";
-/// The annotation with the `spec` beside which the record was written.
+/// The annotation with a copy of the `spec` that was written with the record.
 pub(super) const WRITTEN: &str = "primacy-rs.github.io/written";
 
-/// The duration of a Lease that does not state it: the one that client-go proposes.
+/// The duration of a Lease that does not state one: the default of client-go's documentation.
 const UNSAID: Duration = Duration::from_secs(15);
 
-/// client-go compares times by their seconds, and does not notice a renewal in the same second. It must wait for a second more than the
-/// lease lasts, or it would take a Lease that was renewed just now.
+/// client-go compares times in whole seconds, and does not notice a renewal in the same second. It must wait a second longer than the lease
+/// lasts, or it could take a Lease that was just renewed.
 const SECONDS_MORE: u64 = 1;
 
 /// A Lease that the API server has returned. Unknown fields are kept as they are.
@@ -60,17 +60,17 @@ struct Spec {
 /// The second annotation.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
-    /// The time of the write, by the writer's clock. It makes every write differ from the one before, because an update without a change
-    /// gets no version of its own.
+    /// The time of the write, by the writer's clock. It makes every write differ from the previous one, because an update without a change
+    /// does not get a new version.
     at: String,
     spec: Spec,
 }
 
 impl Lease {
-    /// Reads what the API server has answered.
+    /// Parses an answer of the API server.
     ///
     /// # Errors
-    /// Why it is no Lease.
+    /// The reason that it is no Lease.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let no_lease = |why: String| format!("the API server's answer is no Lease: {why}");
         let object: Map<String, Value> =
@@ -96,14 +96,14 @@ impl Lease {
     /// Returns its record.
     ///
     /// # Errors
-    /// [`RecordError`] if the annotation is none that this version understands, even if another program has written the rest.
+    /// [`RecordError`] if this version does not understand the annotation, even if another program has written the `spec` since.
     pub(super) fn record(&self) -> Result<Record, RecordError> {
         let Some(text) = self.annotation(RECORD) else { return record::check_token(self.strangers(None)) };
         let record = record::decode(text.as_bytes())?;
         if self.is_ours() { Ok(record) } else { record::check_token(self.strangers(Some(record))) }
     }
 
-    /// The Lease that is to take the place of this one; all that is not ours is kept.
+    /// Returns the Lease that replaces this one; fields that are not this store's are kept.
     ///
     /// # Errors
     /// [`SetError::Unavailable`] for a record that cannot be put into a Lease.
@@ -115,16 +115,16 @@ impl Lease {
             return Err(SetError::Unavailable { why });
         }
         let kept = |record: &Record| (record.holder.clone(), record.token, record.renewal, record.nonce);
-        // A change of none of these, such as a request to resign, is no renewal; so other programs must not see one either.
+        // A write that changes none of these, such as a request to resign, is no renewal; so other programs must not see one either.
         let is_sign_of_life = kept(&old) != kept(record);
         let spec = if is_sign_of_life { self.spec.next(&old, record, now) } else { self.spec.clone() };
         put(self.object.clone(), spec, record, now)
     }
 
-    /// The first Lease of an election.
+    /// Returns the first Lease of an election.
     ///
     /// # Errors
-    /// As of [`replaced`](Self::replaced).
+    /// Those of [`replaced`](Self::replaced).
     pub(super) fn first(name: &str, record: &Record, now: SystemTime) -> Result<Vec<u8>, SetError> {
         let nobody = Record::released(record.token, Duration::ZERO);
         let spec = Spec { lease_transitions: Some(0), ..Spec::default() }.next(&nobody, record, now);
@@ -139,9 +139,9 @@ impl Lease {
         self.object.get("metadata")?.get("annotations")?.get(name)?.as_str()
     }
 
-    /// Returns whether the record was written beside this `spec`. `leaseDurationSeconds` does not count: no candidate changes it without
-    /// `renewTime`, so a change of it alone is a person's, and does not take the Lease from its holder. The time for which its holder
-    /// may lead is the one that the holder has written into the record.
+    /// Returns whether the record was written with this `spec`. `leaseDurationSeconds` is not compared: no candidate changes it without
+    /// `renewTime`, so a change of it alone is an operator's, and does not take the Lease from its holder. The holder may lead for the
+    /// duration in the record.
     fn is_ours(&self) -> bool {
         let deciding = |spec: &Spec| Spec { lease_duration_seconds: None, ..spec.comparable() };
         self.written().is_some_and(|written| deciding(&written.spec) == deciding(&self.spec))
@@ -151,7 +151,7 @@ impl Lease {
         serde_json::from_str(self.annotation(WRITTEN)?).ok()
     }
 
-    /// Makes a record of the `spec`, where another program has written it; `last` is the record from before.
+    /// Makes a record from a `spec` that another program has written; `last` is the previous record.
     fn strangers(&self, last: Option<Record>) -> Record {
         let held = self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -159,7 +159,7 @@ impl Lease {
             holder: held.map(stranger),
             token: self.strangers_token(last.as_ref()),
             duration: seconds.map_or(UNSAID, Duration::from_secs),
-            // A renewal changes `renewTime`, and so this.
+            // A renewal changes `renewTime`, and so this hash.
             nonce: hash(&self.spec),
             renewal: 0,
             resign_request: None,
@@ -178,7 +178,7 @@ impl Lease {
         FencingToken(since_creation.max(since_last))
     }
 
-    /// The time at which the API server made it, in milliseconds since 1970; 0 if it is not stated.
+    /// Returns the time at which the API server made the Lease, in milliseconds since 1970; 0 if it is not stated.
     fn created(&self) -> u64 {
         let created = self.object.get("metadata").and_then(|meta| meta.get("creationTimestamp"));
         let created = created.and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
@@ -186,7 +186,7 @@ impl Lease {
     }
 }
 
-/// The object with this `spec` and this record, as bytes.
+/// Encodes the object with this `spec` and this record.
 fn put(
     mut object: Map<String, Value>,
     spec: Spec,
@@ -218,7 +218,7 @@ fn put(
 }
 
 impl Spec {
-    /// Returns the `spec` with which `record` takes the place of `old`: by the rules of client-go.
+    /// Returns the `spec` for `record` after `old`, by the rules of client-go.
     fn next(&self, old: &Record, record: &Record, now: SystemTime) -> Self {
         let now = micro_time(now);
         let holder = record.holder.as_ref().map(name_of).unwrap_or_default();
@@ -238,7 +238,7 @@ impl Spec {
         self.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
     }
 
-    /// Returns itself, with its times in one spelling: the API server's may differ from the writer's.
+    /// Returns the `spec` with its times in a uniform format: the API server's may differ from the writer's.
     fn comparable(&self) -> Self {
         let plain = |time: &Option<String>| {
             let time = time.as_deref()?;
@@ -253,7 +253,7 @@ impl Spec {
     }
 }
 
-/// The name of a holder of ours in `holderIdentity`: a different one for each incarnation.
+/// Returns the `holderIdentity` of a Primacy node, which is different for each incarnation.
 fn name_of(holder: &Holder) -> String {
     let Identity { node, incarnation } = &holder.identity;
     format!("{node}_{}-{:016x}", incarnation.count, incarnation.nonce)
@@ -269,7 +269,7 @@ fn stranger(holder: &str) -> Holder {
     Holder { identity: Identity { node, incarnation }, address: String::new() }
 }
 
-/// `leaseDurationSeconds`: for others, and never shorter than what counts for us.
+/// Returns `leaseDurationSeconds`, which is for other programs and never shorter than the record's duration.
 fn seconds_of(duration: Duration) -> i32 {
     let seconds =
         duration.as_nanos().div_ceil(Duration::from_secs(1).as_nanos()).saturating_add(SECONDS_MORE);
@@ -282,7 +282,7 @@ fn micro_time(now: SystemTime) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// FNV-1a over it as JSON: the same in every process, of every version.
+/// Returns the FNV-1a hash of a value as JSON, which is the same in every process and version.
 fn hash(value: &impl Serialize) -> u64 {
     let bytes = serde_json::to_vec(value).unwrap_or_default();
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {

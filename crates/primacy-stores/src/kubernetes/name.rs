@@ -1,8 +1,8 @@
 //! The name of the Lease of an election.
 //!
-//! A name that a Lease can have is used as it is, so that other programs that take part in the election find it. Any
-//! other name is escaped: after `primacy-escaped.x` come its bytes, lower-case letters and digits as they are and
-//! the others as `-` and two hexadecimal digits. No two elections have one Lease.
+//! A valid name of a Lease is used as it is, so that other programs in the election find it. Any other name is escaped:
+//! after `primacy-escaped.x` come its bytes, lower-case letters and digits as they are and the others as `-` and two
+//! hexadecimal digits. No two elections share a Lease.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ const LENGTH_MAX: usize = 253;
 /// The prefix of escaped names.
 const ESCAPED: &str = "primacy-escaped.x";
 
-/// The Lease of `election`.
+/// Returns the name of the Lease of `election`.
 pub(super) fn lease_name(election: &str) -> Result<String, OpenError> {
     if is_subdomain(election) && !election.starts_with(ESCAPED) {
         return Ok(election.to_owned());

@@ -1,5 +1,4 @@
-//! The way of a request to the API server and of the answer back: over HTTP/1.1 of this store's own, or through a client that the
-//! application has already.
+//! The transport of requests to the API server: this store's own HTTP/1.1 client, or a client of the application.
 
 use std::error::Error;
 
@@ -19,7 +18,7 @@ use rustls::pki_types::ServerName;
 use super::api::REQUEST_TIMEOUT;
 use crate::register::Pending;
 
-/// The body of an answer. At most 4 MiB of it are read, and of a watch 4 MiB for each event.
+/// The body of an answer. At most 4 MiB of it are read; in a watch, at most 4 MiB for each event.
 pub type Body = UnsyncBoxBody<Bytes, TransportError>;
 
 /// A client of an API server, which knows its address and the credentials.
@@ -32,7 +31,7 @@ pub trait Transport: Send + Sync {
     fn send(&self, request: Request<Vec<u8>>) -> Pending<'static, Result<Response<Body>, TransportError>>;
 }
 
-/// The fault because of which a request has no answer.
+/// The reason that a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// Nothing was sent: no connection was made, or no credentials could be had.
@@ -49,11 +48,11 @@ pub enum TransportError {
     },
 }
 
-/// HTTP/1.1 with TLS of our own. Nothing is sent twice.
+/// This store's own HTTP/1.1 client, with TLS. It repeats no request.
 pub(super) struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     server: Uri,
-    /// The credentials and the account to act as, where they are fixed.
+    /// The fixed credentials, and the account to impersonate.
     headers: HeaderMap,
 }
 
@@ -68,7 +67,7 @@ impl Http {
     ) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
-        // A renewal must not wait for more to be sent.
+        // A renewal must not wait for more data to send (Nagle's algorithm).
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(REQUEST_TIMEOUT));
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -108,7 +107,7 @@ impl Transport for Http {
 }
 
 impl TransportError {
-    /// Classifies `error` by the errors behind it: whether a connection was made. For transports that use `hyper_util`'s client.
+    /// Classifies `error` by its sources: whether a connection was made. For transports that use `hyper_util`'s client.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let (mut why, mut is_connect) = (error.to_string(), false);

@@ -13,7 +13,7 @@ use crate::tls::provider;
 /// The authorities to trust and the identity to show, in PEM.
 #[derive(Default)]
 pub(super) struct Trust {
-    /// The authorities; those of the system if none are named.
+    /// The trusted authorities; those of the system if none are named.
     pub(super) authorities: Option<Vec<u8>>,
     /// The certificate of this client, and its key.
     pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -22,10 +22,10 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// The settings of a connection. Always with ring, whichever provider the program has.
+    /// Returns the TLS configuration. It always uses ring, whichever provider the program has installed.
     ///
     /// # Errors
-    /// The part of the content that is of no use.
+    /// The part of the content that is invalid.
     pub(super) fn client(&self) -> Result<ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         match &self.authorities {
@@ -64,7 +64,7 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(format!("{what} holds no certificate")) } else { Ok(found) }
 }
 
-/// Accepts every certificate whose key the server has.
+/// Accepts every certificate, if the server has its key.
 #[derive(Debug)]
 struct Anybody;
 

@@ -1,7 +1,7 @@
-//! Noticing writes of other processes: a watch on the one Lease.
+//! Detection of other processes' writes: a watch on the one Lease.
 //!
-//! Each watch begins with the present state of the Lease, and is renewed when it ends, so no version has to be remembered
-//! that the server may have forgotten (410). Without a watch, the Lease is read twice a second.
+//! Each watch begins with the present state of the Lease, and is renewed when it ends, so it never resumes from a
+//! version that the server may have compacted (410). Without a watch, the Lease is read twice a second.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use tokio::time::{sleep, timeout};
 
 use super::api::{Api, REQUEST_TIMEOUT};
 
-/// The duration of a watch, so that a connection that has silently gone is not waited for any longer.
+/// The duration of a watch, which limits the wait on a connection that is silently lost.
 const WATCH_DURATION: Duration = Duration::from_secs(60);
 
 /// The interval of reads while there is no watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// No event is as long as this: it holds one Lease.
+/// The maximum length of an event, which contains one Lease.
 const LINE_MAX: usize = 4 << 20;
 
 /// The states of the Lease that were received, and those that the handle has seen.
@@ -27,9 +27,9 @@ pub(super) struct News(channel::Sender<LeaseStates>);
 
 #[derive(Debug, Default)]
 struct LeaseStates {
-    /// The number of received states that the handle had not seen.
+    /// The number of received states that were new to the handle.
     count: u64,
-    /// The part of them that the handle has seen.
+    /// The number of them that the handle has seen since.
     seen: u64,
     /// The last received state: a version, or that there is no Lease.
     latest: Option<Sight>,
@@ -72,7 +72,7 @@ impl News {
         Self(channel::channel(LeaseStates::default()).0)
     }
 
-    /// To be noted when a read or a write is sent, for [`saw`](Self::saw).
+    /// Returns the count; to be called before a read or a write is sent, for [`saw`](Self::saw).
     pub(super) fn count(&self) -> u64 {
         self.0.borrow().count
     }
@@ -80,7 +80,7 @@ impl News {
     /// Notes that the handle has read or written this state, by a request that was sent when the count was `asked`.
     pub(super) fn saw(&self, sight: Sight, asked: u64) {
         self.0.send_modify(|states| {
-            // Events come in order: if this state was received last, so were all before it.
+            // Events arrive in order: if this state was received last, all earlier ones were received too.
             states.seen =
                 states.seen.max(if states.latest.as_ref() == Some(&sight) { states.count } else { asked });
             states.known = Some(sight);
@@ -100,12 +100,12 @@ impl News {
 
     /// Resolves when a state was received that the handle has not seen.
     pub(super) async fn changed(&self) {
-        // The sender is here, so it does not end.
+        // The sender exists as long as `self`.
         let _ = self.0.subscribe().wait_for(|states| states.count > states.seen).await;
     }
 }
 
-/// Follows the Lease until it is dropped.
+/// Follows the Lease until the future is dropped.
 pub(super) async fn follow(api: Api, news: std::sync::Arc<News>) {
     loop {
         let began = Instant::now();
@@ -130,7 +130,8 @@ async fn look(api: &Api, news: &News) {
 
 async fn watch(api: &Api, news: &News) -> End {
     let Ok(mut body) = api.watch(WATCH_DURATION.as_secs()).await else { return End::Failed };
-    // That there is no Lease, no event tells. From here on the watch does.
+    // No event reports that there is no Lease at the start, so it is read once. From here on, the watch reports all
+    // changes.
     look(api, news).await;
     let mut line = Vec::new();
     loop {
@@ -154,7 +155,7 @@ async fn watch(api: &Api, news: &News) -> End {
     }
 }
 
-/// Passes an event on; how the watch ends with it, if it does.
+/// Processes an event; returns how the watch ends, if the event ends it.
 fn take(line: &[u8], news: &News) -> Option<End> {
     let event: Event = match serde_json::from_slice(line) {
         Ok(event) => event,
@@ -163,9 +164,9 @@ fn take(line: &[u8], news: &News) -> Option<End> {
     match event.kind.as_str() {
         "ADDED" | "MODIFIED" => news.tell(Some(event.object.metadata.resource_version)),
         "DELETED" => news.tell(None),
-        // The server has forgotten what it was to tell; a new watch begins with how things are.
+        // The server has compacted the events to send (410); a new watch begins with the present state.
         "ERROR" => return Some(if is_gone(line) { End::Over } else { End::Failed }),
-        // A bookmark, or what a later server tells.
+        // A bookmark, or an event type of a later server.
         _ => {}
     }
     None

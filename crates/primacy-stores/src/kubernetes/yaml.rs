@@ -1,17 +1,17 @@
-//! YAML, in which kubeconfigs are written, as values of JSON. JSON itself is YAML.
+//! Parser of YAML, the format of kubeconfigs, to JSON values. JSON is a subset of YAML.
 //!
 //! A plain scalar is a text unless it is a boolean or null, so a name of digits stays as it is written; entries that are null are left out.
-//! The parser bounds the depth; aliases are bounded by the size of what they repeat.
+//! The depth is limited, and so is the total size of the values with those that aliases repeat.
 
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Value};
 
-/// The most bytes that the values of one text take, with those that aliases repeat.
+/// The maximum size of the values of one text, in bytes, with those that aliases repeat.
 const SIZE_MAX: usize = 16 << 20;
 
-/// The bytes that a value takes beside its text.
+/// The size of a value without its text, in bytes.
 const VALUE_SIZE: usize = 64;
 
 /// The deepest nesting of values.
@@ -23,7 +23,7 @@ const TYPED: &str = "extension";
 /// Reads the documents of a text.
 ///
 /// # Errors
-/// The place and the fault, without any of the text, which may be a secret.
+/// The position and the fault, without any of the text, which may be a secret.
 pub(super) fn documents(text: &str) -> Result<Vec<Value>, String> {
     let mut options = Options::default();
     options.set_emit_comments(false);

@@ -1,5 +1,5 @@
-//! The file of `creds=`: a user's JWT and the seed of its key, as NATS' own tools write them. It is read again when it has changed, at
-//! each connection that is made.
+//! The file of `creds=`: a user's JWT and the seed of its key, as NATS' own tools write them. At each connection, it is read again if it
+//! has changed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ struct Credentials {
     key: KeyPair,
 }
 
-/// Options with which a client shows at each connection what the file holds then.
+/// Returns options with which a client uses the present credentials of the file at each connection.
 ///
 /// # Errors
 /// [`OpenError`] for a file that cannot be read, or holds no credentials.
@@ -39,7 +39,7 @@ fn read(path: &Path, sources: &mut Sources) -> Result<Credentials, OpenError> {
     parse(&text).ok_or_else(|| OpenError::Refused { why: named(&"it holds no credentials of NATS") })
 }
 
-/// Parses a file of credentials: the JWT and the seed, each on the line after the one that begins it.
+/// Parses a file of credentials: the JWT and the seed, each on the line after its `BEGIN` line.
 fn parse(text: &str) -> Option<Credentials> {
     let mut lines = text.lines().map(str::trim);
     let mut next = || {

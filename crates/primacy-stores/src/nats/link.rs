@@ -31,24 +31,23 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 /// The time that an open waits for the connection, and then for the bucket.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time limit of a request. It is a fraction of a lease of usual length.
+/// The time limit of a request. It is a fraction of a usual lease.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interval between pings of the server. After three without an answer, the client looks for another server.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest pause between two attempts to connect. The library's own pauses grow to four seconds, and would make an outage so
-/// much longer.
+/// The longest pause between two attempts to connect. The library's own pauses grow to four seconds, and would prolong an outage by as
+/// much.
 const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Between two attempts to watch.
+/// The pause between two attempts to watch.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// The header of a key that was deleted.
 const OPERATION: &str = "KV-Operation";
 
-/// The server's error for a write that names another sequence number than the newest, where another write of the key is under
-/// way.
+/// The server's error for a write that does not name the newest sequence number, while another write of the key is in progress.
 const WRONG_LAST_SEQUENCE_CONSTANT: ErrorCode = ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT;
 
 /// The reason that a request has no answer.
@@ -71,10 +70,10 @@ impl Failure {
     }
 }
 
-/// The content of a key.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// No record. The number is that of the marker in its place, 0 if there is none.
+    /// No record. The sequence number is that of a marker in its place; 0 if there is none.
     Absent {
         sequence: u64,
     },
@@ -85,7 +84,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// 0 for absence.
+    /// Returns the sequence number of the record; 0 if there is none.
     pub(super) const fn version(&self) -> u64 {
         match self {
             Self::Absent { .. } => 0,
@@ -94,25 +93,25 @@ impl Entry {
     }
 }
 
-/// A connection that looks for another server by itself when it breaks.
+/// A connection that connects to another server when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
-    /// Started by the first wait for a change, or not at all if the stores' thread could not be.
+    /// Started by the first wait for a change; `None` if the stores' thread could not be started.
     watcher: OnceLock<Option<Aborted<()>>>,
 }
 
 struct Inner {
     settings: Settings,
-    /// By their keys.
+    /// The open elections, by their keys.
     elections: Listeners,
     ready: OnceCell<Ready>,
-    /// The number of servers that keep the bucket, as it was found last.
+    /// The number of replicas of the bucket, when it was last read.
     replicas: AtomicUsize,
     /// True if the warnings about this bucket have been logged.
     has_warned: AtomicBool,
 }
 
-/// A connection that was made once, and a bucket that was there then.
+/// A client that has connected once, and found the bucket then.
 struct Ready {
     client: Client,
     context: Context,
@@ -140,12 +139,12 @@ impl Link {
         &self.inner.elections
     }
 
-    /// Connects, and looks for the bucket, which is made if `create` is set.
+    /// Connects, and checks that the bucket exists, which is made if `create` is set.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
         let opening = runtime::run(async move {
             let ready = inner.ready.get_or_try_init(|| inner.open()).await?;
-            // For each election anew: it may have been deleted since the one before was opened.
+            // Checked for each election: the bucket may have been deleted since the previous one was opened.
             inner.find_bucket(&ready.context, create).await
         });
         opening.await.map_err(|why| OpenError::Unavailable { why })?
@@ -177,14 +176,14 @@ impl Link {
 }
 
 impl Handle {
-    /// The connection, if there is one at this moment.
+    /// Returns the client, if it is connected at this moment.
     fn ready(&self) -> Result<&Ready, Failure> {
         let inner = &self.0;
         let name = inner.settings.authorities.join(", ");
-        // A request would wait for a connection, and could then be sent long after it was given up.
+        // Without a connection, the library would queue the request, and could send it long after it was abandoned.
         match inner.ready.get() {
             Some(ready) if ready.client.connection_state() == State::Connected => {
-                // It may be another server than that to which the first connection was made.
+                // The present server may be another one than at the first connection.
                 let version = ready.client.server_info().version;
                 let replicas = inner.replicas.load(Ordering::SeqCst);
                 bucket::judge_server(&inner.settings.bucket, replicas, &version).map_err(Failure::NotDone)?;
@@ -210,7 +209,7 @@ impl Handle {
         }
     }
 
-    /// Writes `bytes`, if `sequence` is the newest number of the key.
+    /// Writes `bytes`, if `sequence` is the newest sequence number of the key.
     pub(super) async fn write(&self, key: &str, sequence: u64, bytes: Vec<u8>) -> Result<u64, Failure> {
         let ready = self.ready()?;
         let subject = self.0.settings.subject(key);
@@ -295,7 +294,7 @@ impl Inner {
         Ok(Ready { client, context, stream })
     }
 
-    /// Looks for the bucket, which is made if `create` is set, and logs warnings about it once.
+    /// Checks that the bucket exists, which is made if `create` is set, and logs warnings about it once.
     async fn find_bucket(&self, context: &Context, create: bool) -> Result<(), OpenError> {
         let (settings, stream) = (&self.settings, self.settings.stream());
         let found = timeout(OPEN_PATIENCE, bucket::find(context, &stream, settings, create));
@@ -352,7 +351,7 @@ impl Inner {
                 && let Ok(bucket) = ready.context.get_key_value(&self.settings.bucket).await
                 && let Ok(mut entries) = bucket.watch_all().await
             {
-                // An error ends the watch, and another one is begun. Changes missed meanwhile are found by reads.
+                // An error ends the watch, and a new one is begun. Reads find changes that were missed meanwhile.
                 while let Some(Ok(entry)) = entries.next().await {
                     let is_record = entry.operation == Operation::Put;
                     let version = if is_record { entry.revision } else { 0 };
@@ -373,11 +372,11 @@ fn entry(message: &StreamMessage) -> Entry {
     }
 }
 
-/// Interprets an error of a write: only for those named here is it known that nothing was written.
+/// Interprets an error of a write: only the errors that are named here prove that nothing was written.
 fn unwritten(error: &PublishError) -> Failure {
     match error.kind() {
         PublishErrorKind::WrongLastSequence => Failure::Conflict,
-        // No server was there to take it: the stream has no leader now, or is gone.
+        // No server received it: the stream has no leader now, or is gone.
         PublishErrorKind::StreamNotFound => {
             Failure::NotDone("the bucket's stream has no leader now, or is gone".to_owned())
         }
@@ -419,8 +418,8 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Returns the pause before an attempt to connect, the first of which has the number 1. The first does not wait: a guardian that
-/// connects to report a death would keep all other nodes waiting.
+/// Returns the pause before an attempt to connect, the first of which has the number 1. The first has no pause: a guardian connects to
+/// report a death, for which all other nodes wait.
 fn connect_pause(attempt: usize) -> Duration {
     let doubled = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(u32::BITS - 1);
     let pause = if doubled == 0 { 0 } else { 1_u64 << doubled };

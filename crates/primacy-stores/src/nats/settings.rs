@@ -18,7 +18,7 @@ const FORM: &str = "nats://HOST,HOST/BUCKET, with USER:PASSWORD@ or TOKEN@ befor
 /// The default port of servers.
 const DEFAULT_PORT: u16 = 4222;
 
-/// The bucket where the URL does not say.
+/// The default bucket.
 const DEFAULT_BUCKET: &str = "primacy";
 
 /// The longest name of a bucket, in bytes.
@@ -27,13 +27,13 @@ const BUCKET_LENGTH_MAX: usize = 200;
 /// The servers, the login, the bucket and TLS.
 #[derive(Clone)]
 pub(super) struct Settings {
-    /// One or more.
+    /// The addresses of the servers, at least one.
     pub(super) authorities: Vec<String>,
     pub(super) login: Login,
     pub(super) bucket: String,
     /// The connection must be encrypted.
     pub(super) requires_tls: bool,
-    /// True if the URL states that the servers flush before they answer, which no client can find out.
+    /// True if the URL states that the servers flush before they answer, which a client cannot check.
     pub(super) is_synced: bool,
     pub(super) tls: ClientConfig,
 }
@@ -47,7 +47,7 @@ pub(super) enum Login {
         password: String,
     },
     Token(String),
-    /// A file of NATS's own, with a signed name and a key.
+    /// A credentials file in NATS' format, with a JWT and a key.
     Credentials(PathBuf),
 }
 
@@ -100,14 +100,13 @@ impl Settings {
             )));
         }
         let authorities = url.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
-        // Also where the URL does not require TLS: a server may, and then the library would use the program's own provider of
-        // cryptography.
+        // Needed even if the URL does not require TLS: a server may, and then the library would use the program's own crypto provider.
         let tls = files.client()?;
         Ok(Self { authorities, login, bucket: bucket.to_owned(), requires_tls, is_synced, tls })
     }
 }
 
-/// Without what could be a secret.
+/// Leaves out all parts that could be secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")

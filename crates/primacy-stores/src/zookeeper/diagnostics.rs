@@ -1,4 +1,4 @@
-//! Checks of an ensemble, by the znode of its configuration, which servers of 3.5 and later have.
+//! Checks of an ensemble, by its configuration znode, which servers of version 3.5 and later have.
 
 use zookeeper_client::{Acl, Error};
 
@@ -37,7 +37,7 @@ pub(crate) fn examine(address: Address) -> Examination {
     })
 }
 
-/// Checks that only this user may change the election's znode; `None` where there is none yet.
+/// Checks that only this user may change the election's znode; `None` if it does not exist yet.
 fn is_closed(
     directory: &str,
     rights: Result<Vec<Acl>, Error>,
@@ -90,7 +90,7 @@ fn survives(voters: usize, observers: usize) -> Check {
     let found = format!("servers that vote: {voters}; observers: {observers}");
     let fix = "run three servers or five, each on a machine of its own, with all of them as server.N in each one's zoo.cfg";
     match voters {
-        // A standalone server has no list of servers. Nor has a server whose list is in a file that it does not show.
+        // A standalone server has no list of servers, and some servers do not publish theirs.
         0 => {
             let found = "it names no servers of an ensemble, as one that stands alone does";
             Check::not(Verdict::Fail, SURVIVES, found, ALONE, fix)

@@ -7,8 +7,8 @@
 //!
 //! The fields mean what they mean in a [record](crate::record). All other data is another program's.
 //!
-//! An entry is never written again. Curator's `LeaderLatch` has the servers notify it once of the entry before its own; if that
-//! were a change and not the end, it would ask no more, and never learn that its turn has come.
+//! An entry is never overwritten. Curator's `LeaderLatch` sets a one-time watch on the entry before its own; if a change fired that watch,
+//! it would not set another one, and would miss the deletion.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
@@ -21,7 +21,7 @@ const FORMAT: u64 = 1;
 /// The longest data that is parsed, in bytes. Longer data is another program's.
 const LENGTH_MAX: usize = 64 * 1024;
 
-/// The data of an entry that a node of ours has made.
+/// The data of an entry that a Primacy node has made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Data {
     pub(crate) holder: Holder,
@@ -30,7 +30,7 @@ pub(crate) struct Data {
 /// The data of the election's znode.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
-    /// The token of the leadership that was requested to end, which may be over.
+    /// The token of the leadership that is asked to end, which may be over.
     pub(crate) token: Option<FencingToken>,
     fields: Map<String, Value>,
 }
@@ -59,7 +59,7 @@ impl Data {
         json!({ "primacy": FORMAT, "holder": holder }).to_string().into_bytes()
     }
 
-    /// `None` for what no node of ours has written.
+    /// Decodes the data; `None` if no Primacy node has written it.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let fields = fields(bytes)?;
         let wire = WireHolder::deserialize(fields.get("holder")?).ok()?;
@@ -71,7 +71,7 @@ impl Data {
 }
 
 impl Request {
-    /// In the place of an earlier one. Other fields are kept.
+    /// Replaces an earlier request; other fields are kept.
     pub(crate) fn asked(mut self, token: FencingToken, by: &str) -> Self {
         self.fields.insert("primacy".to_owned(), FORMAT.into());
         self.fields.insert("resign_request".to_owned(), json!({ "token": token.0, "by": by }));
@@ -83,7 +83,7 @@ impl Request {
         Value::Object(self.fields.clone()).to_string().into_bytes()
     }
 
-    /// `None` for another program's data, which must not be overwritten. A znode is made without data.
+    /// Decodes the data; `None` for another program's, which must not be overwritten. A new znode has no data.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(Self { token: None, fields: Map::new() });
@@ -94,16 +94,16 @@ impl Request {
     }
 }
 
-/// `None` for what no node of ours has written.
+/// Decodes the data; `None` if no Primacy node has written it.
 fn fields(bytes: &[u8]) -> Option<Map<String, Value>> {
     let bytes = Some(bytes).filter(|bytes| bytes.len() <= LENGTH_MAX)?;
     let fields: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
-    // A later format stays compatible in the fields that are read here, or it is taken for another program's, which is safe.
+    // A later format either stays compatible in these fields, or is treated as another program's data, which is safe.
     let is_ours = fields.get("primacy").and_then(Value::as_u64) == Some(FORMAT);
     is_ours.then_some(fields)
 }
 
-/// The candidate with an entry of this name and data; `session` owns it.
+/// Returns the candidate of an entry with this name and data, which `session` owns.
 pub(crate) fn holder(name: &str, bytes: &[u8], session: i64) -> Holder {
     match Data::decode(bytes) {
         Some(data) => data.holder,
@@ -111,8 +111,8 @@ pub(crate) fn holder(name: &str, bytes: &[u8], session: i64) -> Holder {
     }
 }
 
-/// Names a candidate that is another program by the data of its entry, as far as a name of ours may hold that, or else by the
-/// name of its entry.
+/// Describes a candidate that is another program: named by the data of its entry if that is a valid node name, or else by the name of the
+/// entry.
 fn stranger(name: &str, bytes: &[u8], session: i64) -> Holder {
     let text = std::str::from_utf8(bytes).unwrap_or_default().trim();
     let node = [text, name].into_iter().find_map(named_after);

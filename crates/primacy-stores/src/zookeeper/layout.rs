@@ -1,7 +1,7 @@
-//! The names of entries, in the layout of Curator's `LeaderLatch` or kazoo's `Election`, so that these take them for their own.
+//! The names of entries, in the layout of Curator's `LeaderLatch` or kazoo's `Election`, so that these programs recognise them.
 //!
-//! Both take the entry with the lowest sequence number, which ZooKeeper appends to the name, for the leader's, and both find
-//! their own after a lost reply by a GUID in the name.
+//! For both, the entry with the lowest sequence number, which ZooKeeper appends to the name, is the leader's, and both use a GUID in the
+//! name to find their own entry after a lost reply.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub(crate) struct Guid(pub(crate) u128);
 /// A child of the election's znode that is in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// The counter of the znode when the entry was made. It has 32 bits and a sign, and goes over its end.
+    /// The sequence number: a signed 32-bit counter of the znode, which overflows.
     pub(crate) sequence: i32,
     /// The whole name.
     pub(crate) name: String,
@@ -39,9 +39,8 @@ impl Layout {
         }
     }
 
-    /// Returns the first of these children that is in the queue by another layout, whose owner does not see entries of this one: with
-    /// any names to which ZooKeeper has appended a number, those of its own recipe among them (`node-0000000007`), and those of locks
-    /// for readers, which share the lock with a leader that does not see them.
+    /// Returns the first of these children that belongs to another layout, whose owner does not see entries of this one. Any name to which
+    /// ZooKeeper has appended a number counts, such as those of ZooKeeper's own recipe (`node-0000000007`) and of read locks.
     pub(crate) fn stranger(self, children: &[String]) -> Option<&str> {
         let is_strange = |name: &&String| sequence(name).is_some() && self.parse(name).is_none();
         children.iter().find(is_strange).map(String::as_str)
@@ -57,7 +56,7 @@ impl Layout {
         )
     }
 
-    /// The text before the sequence number in the name of an entry.
+    /// Returns the text before the sequence number in the name of an entry.
     const fn mark(self) -> &'static str {
         match self {
             Self::Curator => "latch-",
@@ -65,7 +64,7 @@ impl Layout {
         }
     }
 
-    /// The name of an entry, without its sequence number.
+    /// Returns the name of an entry, without its sequence number.
     pub(crate) fn prefix(self, guid: Guid) -> String {
         match self {
             Self::Curator => {
@@ -84,7 +83,7 @@ impl Layout {
     }
 }
 
-/// The number that ZooKeeper has appended to a name. It writes it with `%010d`: ten characters at the least, the sign among them.
+/// Parses a sequence number, which ZooKeeper writes with `%010d`: at least ten characters, including the sign.
 fn number_of(number: &str) -> Option<i32> {
     let digits = number.strip_prefix('-').unwrap_or(number);
     let is_number = matches!((number.len(), digits.len()), (10, 9 | 10) | (11, 10))
@@ -97,8 +96,8 @@ fn sequence(name: &str) -> Option<i32> {
     name.get(name.len().checked_sub(10)?..).and_then(number_of)
 }
 
-/// Puts a queue in order; `false` if the numbers do not tell it, because the counter has reached its end. Then only the
-/// transactions that made the entries do.
+/// Sorts a queue by sequence numbers; `false` if the counter has overflowed. Then only the transactions that made the entries show the
+/// order.
 pub(crate) fn sort(queue: &mut [Named]) -> bool {
     queue.sort_by(|a, b| (a.sequence, &a.name).cmp(&(b.sequence, &b.name)));
     queue.iter().all(|entry| (0..i32::MAX).contains(&entry.sequence))
@@ -116,8 +115,8 @@ mod tests {
 
     const GUID: Guid = Guid(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
 
-    /// Entries of recipes by which one does not see those of the two layouts: of ZooKeeper's documentation and its own clients, of
-    /// kazoo's locks for readers and its queues, and of Curator's locks, locks for readers and writers, semaphores and queues.
+    /// Entries of recipes that do not see those of the two layouts: of ZooKeeper's documentation and its own clients, of kazoo's read locks
+    /// and queues, and of Curator's locks, read-write locks, semaphores and queues.
     const STRANGE: [&str; 13] = [
         "0000000000",
         "n_-000000007",

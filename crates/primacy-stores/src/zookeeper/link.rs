@@ -1,19 +1,19 @@
 //! The link: the sessions of one process with the servers, which its elections share.
 //!
-//! **The meaning of a keep-alive.** A server answers most requests by itself, and may have lost the leader of the servers without knowing;
-//! so an answer proves nothing about the session unless the servers have agreed on something. A keep-alive is therefore a write, though of
-//! nothing (a transaction that checks one znode): it is answered when the servers' leader still had the session and a majority has written
-//! it down. And the server that this process is connected to reports the sessions that it has heard from only when the leader asks, twice a
-//! tick: if it answers and dies at once, that report is lost. But its reports and its requests go the same way in order: with the write,
-//! the leader knows of all that was heard a while before it ([`TOLD_WITHIN`]). From the newest such moment on, the servers wait for the
-//! whole timeout; and so that there is always a recent one, the servers hear from this process all the time.
+//! **The meaning of a keep-alive.** A server answers most requests locally, and may be cut off from the servers' leader without knowing it;
+//! so an answer proves nothing about the session unless a majority has agreed on the request. A keep-alive is therefore a write without
+//! effect (a transaction that checks one znode): it is answered when the leader still had the session and a majority has logged it. The
+//! connected server reports the sessions that it has heard from only when the leader asks, twice a tick: if it answers and crashes at once,
+//! that report is lost. But reports and requests reach the leader in order: with the write, the leader knows of all requests that the
+//! server had received [`TOLD_WITHIN`] before it. From the newest such request on, the servers wait for the whole timeout; this process
+//! sends requests continuously, so that there is always a recent one.
 //!
-//! **The granted timeout.** A server that a client comes back to may cut the session's timeout: another one, or the same with lower limits
-//! than before. The client library keeps the session alive for the shorter time then, and does not report it. So after each reconnection
-//! every server is asked for a short-lived session of the same timeout, and the shortest that any grants is what counts from then on.
+//! **The granted timeout.** After a reconnection, a server may shorten the session's timeout, if its limits are lower. The client library
+//! then uses the shorter timeout, and does not report it. So after each reconnection a short-lived session with the same timeout is
+//! requested from every server, and the shortest granted timeout applies from then on.
 //!
-//! The client library keeps a session alive by itself, even if no election wants it any more. So a session without a keep-alive from an
-//! election for its whole timeout is ended here.
+//! The client library keeps a session alive even if no election needs it any more. So a session that no election has kept alive for its
+//! whole timeout is ended here.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -36,26 +36,26 @@ use crate::runtime::{self, Aborted};
 use crate::sessions::{Begun, SessionError};
 use crate::shared_connections::SharedConnections;
 
-/// The time to reach a server and to begin a session.
+/// The time limit for reaching a server and beginning a session.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time limit of one request, which includes the wait for a lost connection to be there again.
+/// The time limit of one request, including the wait for a reconnection.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The timeout that is requested where nothing depends on the session: as a rule less than servers grant, which shows their lowest one.
+/// The timeout of a session on which no election depends: usually below the servers' minimum, so that they grant their minimum.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause between two such sessions: servers that end each at once are not asked for one as fast as they answer.
+/// The pause between two such sessions, in case servers end each one at once.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
-/// The time for a server to answer with its grant, after a reconnection; the one that this process has come back to serves.
+/// The time limit for a server to grant a timeout, after a reconnection. The server that accepted the reconnection is known to answer.
 const GRANT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The longest time for which the servers' leader may not know that this process was heard, as a part of the shortest timeout that was
-/// granted. It asks twice a tick, and grants no less than two ticks unless it is configured to; so a quarter, and something for the way.
+/// The longest time until the servers' leader knows that a server has heard from this process, as a fraction of the shortest granted
+/// timeout. The leader asks twice a tick, and grants at least two ticks by default: so a quarter, and a margin for the network.
 const TOLD_WITHIN: f64 = 0.3;
 
-/// The servers hear from this process so many times within that time, but no more often than so many times in a session.
+/// The number of requests that are sent to the servers within that time, but at most [`HEARD_MAX`] per session timeout.
 const HEARD_WITHIN: u32 = 4;
 const HEARD_MAX: u32 = 50;
 
@@ -67,9 +67,9 @@ pub(crate) struct Link {
     servers: String,
     login: Option<String>,
     sessions: Arc<Mutex<Vec<Arc<Held>>>>,
-    /// The session for requests of elections that have no session, while none has begun.
+    /// The session for requests of elections without a session of their own.
     looking: Mutex<Option<Arc<Held>>>,
-    /// The time from which the next one of those may begin.
+    /// The time from which the next such session may begin.
     look_from: Mutex<Option<tokio::time::Instant>>,
     connecting: tokio::sync::Mutex<()>,
     /// The shortest timeout that was granted so far, in nanoseconds.
@@ -83,12 +83,12 @@ pub(crate) struct Held {
     pub(crate) owner: i64,
     name: SessionId,
     asked: Duration,
-    /// In nanoseconds; it may become less.
+    /// The granted timeout, in nanoseconds; it may become shorter.
     granted: AtomicU64,
     /// The number of times that the connection was lost or made again; and that number when the granted timeout was last checked.
     reconnections: Arc<AtomicU64>,
     seen_reconnections: AtomicU64,
-    /// The time within which the servers' leader knows of all that the server has heard.
+    /// The time within which the leader knows of all requests that the connected server has received.
     told_within: Duration,
     users: Mutex<HashSet<String>>,
     life: Mutex<Life>,
@@ -103,13 +103,13 @@ pub(crate) struct Held {
     beat: OnceLock<Aborted<()>>,
 }
 
-/// The times at which the servers have heard of a session.
+/// The times of a session's keep-alives and requests.
 struct Life {
     /// The time of the last keep-alive by an election.
     wanted_at: Instant,
-    /// The leader of the servers knows of this, or of something later.
+    /// The time of the newest request of which the servers' leader certainly knows.
     known_at: Instant,
-    /// Requests that it may not know of yet: when each was sent, and when it was answered.
+    /// Requests of which the leader may not know yet: the times at which each was sent and answered.
     heard_at: VecDeque<(Instant, Instant)>,
 }
 
@@ -126,12 +126,12 @@ impl Link {
         }
     }
 
-    /// The rights on all that this process makes: for clients with the same password, or for everyone where there is none.
+    /// Returns the ACL of the znodes that this process makes: for clients with the same password, or for everyone without one.
     pub(crate) fn rights(&self) -> Acls<'static> {
         if self.has_login() { Acls::creator_all() } else { Acls::anyone_all() }
     }
 
-    /// Returns whether this process shows a user and a password.
+    /// Returns whether this process authenticates with a user and a password.
     pub(crate) fn has_login(&self) -> bool {
         self.login.is_some()
     }
@@ -150,7 +150,7 @@ impl Link {
         let held = Arc::new(self.connect(asked).await.map_err(|error| told(&error))?);
         lock(&held.users).insert(user.to_owned());
         let beat = runtime::spawn(beat(Arc::downgrade(&held), Arc::downgrade(&self.sessions)));
-        // There is none yet.
+        // The cell is empty: the session is new.
         let _ = held.beat.set(beat.map_err(|why| SessionError::NoAnswer { why })?);
         let begun = Begun { session: held.name.clone(), timeout: held.granted() };
         lock(&self.sessions).push(held);
@@ -158,7 +158,7 @@ impl Link {
         Ok(begun)
     }
 
-    /// Makes the servers hear of this process; `directory` is a znode that may be read, or is not there.
+    /// Keeps the session alive with a write; `directory` is a znode that this process may read, or that does not exist.
     pub(crate) async fn keep_alive(
         &self,
         session: &SessionId,
@@ -178,7 +178,7 @@ impl Link {
         Ok(known_at.after(held.granted().into()).since(called_at).into())
     }
 
-    /// Asks the servers for the timeout that they grant, where the connection was lost since the last time.
+    /// Asks the servers for the timeout that they grant, if the connection was lost since the last time.
     async fn renegotiate(&self, held: &Held) {
         let reconnections = held.reconnections.load(Ordering::SeqCst);
         if reconnections == held.seen_reconnections.load(Ordering::SeqCst) {
@@ -188,12 +188,12 @@ impl Link {
         for server in self.servers.split(',') {
             let connector = Client::connector().with_session_timeout(held.asked);
             attempts::failed(&format_args!("asking {server} what it grants"));
-            // A server that does not serve has granted nothing.
+            // A server that does not answer has granted nothing.
             if let Ok(Ok(client)) = timeout(GRANT_PATIENCE, connector.connect(server)).await {
                 held.granted.fetch_min(nanos(client.session_timeout()), Ordering::SeqCst);
             }
         }
-        // Only now: this may be given up half-way.
+        // Set last, because this future may be dropped before.
         held.seen_reconnections.fetch_max(reconnections, Ordering::SeqCst);
         let granted = held.granted();
         if granted < before {
@@ -214,14 +214,14 @@ impl Link {
         }
         lock(&self.sessions).retain(|other| other.name != *session);
         let mut states = held.client.state_watcher();
-        // The last client closes the session.
+        // Dropping the last reference to the client closes the session.
         drop(held);
         let closed = async { while !states.changed().await.is_terminated() {} };
         let late = "the servers have not confirmed the end of the session; it ends by itself";
         timeout(REQUEST_PATIENCE, closed).await.map_err(|_| SessionError::NoAnswer { why: late.to_owned() })
     }
 
-    /// Removes `user`; returns the sessions that it has begun and not ended. Those that no other election uses are shared no more.
+    /// Removes `user`; returns the sessions that it has begun and not ended. Those that no other election uses are not shared any more.
     pub(crate) fn forget(&self, user: &str) -> Vec<Arc<Held>> {
         let mut used = Vec::new();
         lock(&self.sessions).retain(|held| {
@@ -235,7 +235,7 @@ impl Link {
         used
     }
 
-    /// The session of this name.
+    /// Returns the session of this name.
     pub(crate) fn held(&self, session: &SessionId) -> Result<Arc<Held>, SessionError> {
         let found = lock(&self.sessions).iter().find(|held| held.name == *session).cloned();
         let unknown = "this process has no such session, or has ended it";
@@ -243,7 +243,7 @@ impl Link {
         held.ended().map_or(Ok(held), |why| Err(SessionError::Ended { why }))
     }
 
-    /// Returns a session for reads: one that has begun, or else one of its own.
+    /// Returns a session for reads: that of an election, or else a separate one.
     pub(crate) async fn look(&self) -> Result<Arc<Held>, Error> {
         let lives = |held: &&Arc<Held>| held.ended().is_none();
         let begun = || lock(&self.sessions).iter().find(lives).cloned();
@@ -295,7 +295,7 @@ impl Link {
             seen_reconnections: AtomicU64::new(0),
             told_within: shortest.min(granted).mul_f64(TOLD_WITHIN),
             users: Mutex::default(),
-            // The leader has made the session, and that was later.
+            // The leader has created the session, after this time.
             life: Mutex::new(Life { wanted_at: began_at, known_at: began_at, heard_at: VecDeque::new() }),
             agreed: tokio::sync::Mutex::default(),
             suspect,
@@ -309,12 +309,12 @@ impl Link {
 }
 
 impl Held {
-    /// The least time that the servers wait.
+    /// Returns the shortest time that the servers wait for a keep-alive.
     pub(crate) fn granted(&self) -> Duration {
         Duration::from_nanos(self.granted.load(Ordering::SeqCst))
     }
 
-    /// Returns the reason that there is no such session any more.
+    /// Returns the reason that the session has ended, if it has.
     fn ended(&self) -> Option<String> {
         if self.replaced.load(Ordering::SeqCst) {
             return Some("the server went on with another session after the connection was lost".to_owned());
@@ -352,8 +352,8 @@ impl Held {
         timeout(REQUEST_PATIENCE, request).await.unwrap_or(Err(Error::Timeout))
     }
 
-    /// Has the servers agree on a write that changes nothing; after it, the server knows of all that was agreed on before. Returns the time
-    /// at which it was sent, which is not before the call.
+    /// Commits a write without effect; after it, the connected server has applied all earlier writes. Returns the time at which it was
+    /// sent, which is not before the call.
     pub(crate) async fn agree(&self, directory: &str) -> Result<Instant, SessionError> {
         let called_at = clock::now();
         let mut agreed = self.agreed.lock().await;
@@ -368,7 +368,7 @@ impl Held {
             writer.commit().await.map_err(Error::from)
         });
         let result = match written.await {
-            // It was decided that the znode is not there, or must not be read, and that is as good.
+            // The servers have agreed that the znode does not exist or must not be read, which is sufficient.
             Ok(_) | Err(Error::NoNode | Error::NoAuth | Error::RuntimeInconsistent) => Ok(()),
             Err(error) => Err(told(&error)),
         };
@@ -376,8 +376,8 @@ impl Held {
         result.map(|()| sent_at)
     }
 
-    /// Checks that this is still the session that has begun. Some servers that are not ZooKeeper go on with a new one where the old one has
-    /// expired, and only the owner of what the session makes shows which it is.
+    /// Checks that this is still the session that has begun. Some servers that imitate ZooKeeper continue with a new session when the old
+    /// one has expired, and only the owner of an ephemeral znode shows which session it is.
     pub(crate) async fn verify(&self, directory: &str, rights: Acls<'_>) -> Result<(), SessionError> {
         let _verifying = self.verifying.lock().await;
         if !self.suspect.swap(false, Ordering::SeqCst) {
@@ -388,19 +388,19 @@ impl Held {
         let options = CreateMode::Ephemeral.with_acls(rights);
         match self.ask(async { self.client.create(&path, b"", &options).await }).await {
             Ok((stat, _)) => {
-                // It goes with the session in any case.
+                // An error is ignored: the znode goes with the session.
                 drop(self.ask(async { self.client.delete(&path, None).await }).await);
                 self.check_owner(stat.ephemeral_owner)
             }
             Err(error) => {
                 self.suspect.store(true, Ordering::SeqCst);
-                // Nothing of this session can be in a znode that is not there.
+                // A znode that does not exist cannot contain an entry of this session.
                 if error == Error::NoNode { Ok(()) } else { Err(told(&error)) }
             }
         }
     }
 
-    /// Notes it if something that this session should have made belongs to another one.
+    /// Compares the owner of a znode that this session has made; another owner means that the session was replaced.
     pub(crate) fn check_owner(&self, owner: i64) -> Result<(), SessionError> {
         if owner != self.owner {
             self.replaced.store(true, Ordering::SeqCst);
@@ -410,9 +410,9 @@ impl Held {
 }
 
 impl Life {
-    /// Returns the time of the newest request that the servers' leader knew of when it took part in a write that was sent at `sent_at`.
+    /// Returns the time of the newest request of which the servers' leader knew when it received a write that was sent at `sent_at`.
     fn known_at(&mut self, sent_at: Instant, told_within: Duration) -> Instant {
-        // A server may have heard as late as it answered; but the session counts from when the request was sent.
+        // The server may have received a request as late as it answered; but the session is measured from when the request was sent.
         while let Some((told_at, answered_at)) = self.heard_at.front().copied()
             && answered_at.after(told_within.into()) <= sent_at
         {
@@ -423,7 +423,7 @@ impl Life {
     }
 }
 
-/// Has the servers hear of the session again and again, until no election has kept it alive for its whole timeout.
+/// Sends requests in the session periodically, until no election has kept it alive for its whole timeout.
 async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
     loop {
         let Some((told_within, granted)) = held.upgrade().map(|held| (held.told_within, held.granted()))
@@ -453,7 +453,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Interprets an error that no case of its own explains.
+/// Interprets an error.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the library may have more of them, and is safe to be asked again"
@@ -478,14 +478,14 @@ pub(crate) fn told(error: &Error) -> SessionError {
     }
 }
 
-/// A new one.
+/// Draws a new GUID.
 pub(crate) fn guid() -> Result<Guid, String> {
     let half =
         || random().map(u128::from).map_err(|error| format!("the system has no random numbers: {error}"));
     Ok(Guid(half()? << 64 | half()?))
 }
 
-/// Without the password.
+/// Leaves out the password.
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("servers", &self.servers).finish_non_exhaustive()

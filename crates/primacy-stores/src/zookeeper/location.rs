@@ -17,7 +17,7 @@ pub(crate) struct ZnodeLocation {
     pub(crate) servers: String,
     /// `user:password`, for the scheme `digest`.
     pub(crate) login: Option<String>,
-    /// An identity, `SCHEME:ID`, that may have rights on the election's znode, beside this login.
+    /// An identity, `SCHEME:ID`, that may have permissions on the election's znode, besides this login.
     pub(crate) owner: Option<String>,
     /// The znode whose children are the election's entries.
     pub(crate) directory: String,
@@ -26,7 +26,7 @@ pub(crate) struct ZnodeLocation {
 }
 
 impl ZnodeLocation {
-    /// Takes the URL apart; `election` becomes the last part of the path.
+    /// Parses the URL; `election` becomes the last part of the path.
     pub(crate) fn parse(rest: &str, election: &str) -> Result<Self, OpenError> {
         let mut url = StoreUrl::parse(rest, FORM)?;
         let layout = match url.take("layout") {
@@ -75,7 +75,7 @@ fn is_allowed(part: &str) -> bool {
     part != "." && part != ".." && !part.chars().any(is_forbidden)
 }
 
-/// The name of an election as one part of a path; different names stay different.
+/// Escapes the name of an election as one part of a path; different names stay different.
 fn escape(election: &str) -> String {
     let mut escaped = String::new();
     for character in election.chars() {

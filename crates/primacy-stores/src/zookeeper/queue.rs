@@ -18,10 +18,10 @@ use crate::runtime::{self, Aborted};
 use crate::sessions::SessionError;
 use crate::shared_connections::Share;
 
-/// The number of looks at a queue that changes meanwhile, before the caller has to look again.
+/// The maximum number of reads of a changing queue in one request.
 const LOOKS_MAX: usize = 20;
 
-/// The pause before what a dropped handle has left is tried again to be taken out.
+/// The pause between attempts to remove the entry of a dropped handle.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A handle on the queue.
@@ -30,7 +30,7 @@ pub(crate) struct Queue {
     link: Share<Link>,
     directory: String,
     layout: Layout,
-    /// An identity that may have rights on the znode, beside the login of this process.
+    /// An identity that may have permissions on the znode, besides the login of this process.
     owner: Option<String>,
     state: Mutex<State>,
     /// True if the last answer may be out of date.
@@ -48,20 +48,20 @@ struct State {
 struct Own {
     session: SessionId,
     guid: Guid,
-    /// It was requested; so it may be there, or may yet be.
+    /// True if it was requested, so that it may exist, or may still be made.
     is_tried: bool,
     /// Its name and its token, once they are known.
     made: Option<(String, FencingToken)>,
-    /// The last answer was that it is the first.
+    /// True if it was the first at the last answer.
     is_first: bool,
 }
 
-/// The znode that the servers were asked to notify a change of.
+/// The znode on which a watch is set.
 #[derive(Debug)]
 struct Watched {
     path: String,
     owner: i64,
-    /// True if it was also for a request to resign.
+    /// True if the election's znode is watched too, for a request to resign.
     requests: bool,
     _tasks: Vec<Aborted<()>>,
 }
@@ -83,7 +83,7 @@ impl Queue {
         self.stale.subscribe()
     }
 
-    /// Checks that the servers are there and that this process may read; nothing is written.
+    /// Checks that the servers answer and that this process may read; nothing is written.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
         let held = self.link.look().await?;
         self.list(&held).await.map(|_| ())
@@ -120,7 +120,7 @@ impl Queue {
         Err(restless())
     }
 
-    /// Makes sure that there is an entry.
+    /// Makes sure that this handle has an entry.
     async fn enter(
         &self,
         state: &mut State,
@@ -169,8 +169,8 @@ impl Queue {
         Ok(own.made.insert((name, token_of(&stat))).clone())
     }
 
-    /// Refuses a znode in which others may change entries, where this process has a login, and removes its entry then. The entry shows the
-    /// identities of this process; and while it is there, no user can put another znode in the place of this one.
+    /// If this process has a login, refuses a znode in which other users may change entries, and then removes its own entry. The ACL of the
+    /// entry shows the identities of this process; and while the entry exists, no user can replace the election's znode.
     async fn check_rights(&self, held: &Held, name: &str) -> Result<(), SessionError> {
         if !self.link.has_login() {
             return Ok(());
@@ -186,7 +186,7 @@ impl Queue {
         Err(SessionError::Refused { why: rights::advice(&self.directory, acl) })
     }
 
-    /// Answers where the own entry is the first one; `None` if it is not there any more.
+    /// Returns the position of an entry that is the first; `None` if it does not exist any more.
     async fn first_place(
         &self,
         state: &mut State,
@@ -195,7 +195,7 @@ impl Queue {
         token: FencingToken,
         stranger: Option<&str>,
     ) -> Result<Option<QueuePosition>, SessionError> {
-        // It may have come later than this entry: then the leader with this entry ends in order, and does not come back before it is gone.
+        // The foreign entry may be newer than this one: then this leader resigns in order, and does not campaign again before it is gone.
         let ends = stranger.is_some();
         if let Some(stranger) = stranger {
             let why = self.layout.advice(stranger);
@@ -207,7 +207,7 @@ impl Queue {
         let path = self.path(name);
         let read = if self.is_watched(state, held, &path, true) {
             held.ask(async {
-                // Both are sent before an answer is waited for.
+                // Both requests are sent before the first answer is awaited.
                 let (own, election) = (held.client.get_data(&path), held.client.get_data(&self.directory));
                 let ((_, stat), (request, _)) = (own.await?, election.await?);
                 Ok((stat, request))
@@ -236,7 +236,7 @@ impl Queue {
         Ok(Some(QueuePosition::First { token, asked_to_resign: ends || asked == Some(token) }))
     }
 
-    /// Answers where other entries are before the own one; `None` if the queue has changed meanwhile.
+    /// Returns the position of an entry that is behind others; `None` if the queue has changed meanwhile.
     async fn behind(
         &self,
         state: &mut State,
@@ -266,28 +266,28 @@ impl Queue {
             present(held.ask(async { held.client.delete(&path, None).await }).await)?;
         }
         *state = State::default();
-        // Waiters for a change have to look anew, which has the servers watch other znodes.
+        // Waiters for a change must read again, which sets watches on other znodes.
         self.stale.send_replace(true);
         Ok(())
     }
 
-    /// Takes the entry out of the queue, and ends the session unless other elections use it.
+    /// Removes the entry from the queue, and ends the session unless other elections use it.
     pub(crate) async fn end(&self, session: &SessionId) -> Result<(), SessionError> {
-        // Where the session goes on with other elections, the entry must not. And where it does not: the end of a session is reported by
-        // the client library, which may have given up waiting for the servers; a deletion is reported by the servers.
+        // If other elections go on using the session, the entry must still be removed. If not: the client library may report the end of the
+        // session without an answer of the servers, but the servers confirm a deletion.
         match self.leave(session).await {
             Ok(()) | Err(SessionError::Ended { .. }) => self.link.end(session, &self.directory).await,
             Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => Err(error),
         }
     }
 
-    /// Leaves what a handle that was dropped has not left, and ends `used`, its sessions, unless others use them. Its leadership,
-    /// if it had one, was good for as long as a session is, so that is done after that time.
+    /// Removes the entry of a dropped handle, and ends `used`, its sessions, unless others use them. Its leadership, if it had one, is
+    /// valid for the timeout of a session, so this is done after that time.
     pub(crate) async fn tidy_up(&self, used: Vec<Arc<Held>>) {
         let Some(longest) = used.iter().map(|held| held.granted()).max() else { return };
         sleep(longest).await;
         let own = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
-        // Where no other election uses it, this was the last reference that kept the client library from closing it.
+        // If no other election uses the session, this drops the last reference, and the client library closes it.
         drop(used);
         let Some(session) = own else { return };
         while let Err(SessionError::NoAnswer { .. } | SessionError::Refused { .. }) =
@@ -310,13 +310,13 @@ impl Queue {
         Err(restless())
     }
 
-    /// Returns the first entry, or that there is none; `None` if the queue has changed meanwhile.
+    /// Returns the first entry, `Some(None)` if there is none, or `None` if the queue has changed meanwhile.
     async fn look_at_first(&self, state: &mut State, held: &Held) -> Result<Option<Option<Entry>>, Error> {
         let Some(queue) = self.list(held).await? else {
             let is_missing = self.watch_for_beginning(state, held).await?;
             return Ok(is_missing.then_some(None));
         };
-        // An entry of a session that is lost says nothing about this handle any more, wherever it still is.
+        // An entry of a lost session is not this handle's any more, even if it still exists.
         let own = state.own.as_ref().filter(|own| self.link.held(&own.session).is_ok());
         let prefix = own.map(|own| self.layout.prefix(own.guid));
         let stands_at =
@@ -407,18 +407,18 @@ impl Queue {
         format!("{}/{name}", self.directory)
     }
 
-    /// Has the server learn all that was agreed on before; a server may be behind. ZooKeeper's own `sync` is no agreement of the servers:
-    /// a leader that does not know that the others have chosen another leader answers it.
+    /// Brings the connected server, which may lag behind, up to date. ZooKeeper's own `sync` needs no majority: a deposed leader that does
+    /// not know this yet answers it.
     async fn catch_up(&self, held: &Held) -> Result<(), SessionError> {
         held.agree(&self.directory).await.map(|_| ())
     }
 
-    /// The children of the election's znode; `None` if it is not there.
+    /// Returns the children of the election's znode; `None` if it does not exist.
     async fn children(&self, held: &Held) -> Result<Option<Vec<String>>, Error> {
         unless_missing(held.ask(async { held.client.list_children(&self.directory).await }).await)
     }
 
-    /// The queue in its order.
+    /// Returns the queue in order.
     async fn list(&self, held: &Held) -> Result<Option<Vec<Named>>, Error> {
         match self.children(held).await? {
             Some(children) => self.in_order(held, &children).await.map(Some),
@@ -443,7 +443,7 @@ impl Queue {
         Ok(dated.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// Returns the entry with this GUID, also one that was requested over a connection that was lost meanwhile.
+    /// Returns the entry with this GUID, also if it was requested over a connection that was lost meanwhile.
     async fn find(&self, held: &Held, guid: Guid) -> Result<Option<(String, Stat)>, SessionError> {
         self.catch_up(held).await?;
         let find = async {
@@ -478,7 +478,7 @@ impl Queue {
         self.watch_stat(state, held, path).await.map_err(|error| told(&error))
     }
 
-    /// Has the servers notify a change or the end of this entry; `false` if it is not there.
+    /// Sets a watch for a change or the deletion of this entry; `false` if it does not exist.
     async fn watch_stat(&self, state: &mut State, held: &Held, path: String) -> Result<bool, Error> {
         if self.is_watched(state, held, &path, false) {
             return Ok(true);
@@ -493,7 +493,7 @@ impl Queue {
         Ok(stat.is_some())
     }
 
-    /// Has the servers notify when the election's znode is made; `false` if it is there.
+    /// Sets a watch for the creation of the election's znode; `false` if it exists.
     async fn watch_for_beginning(&self, state: &mut State, held: &Held) -> Result<bool, Error> {
         state.watched = None;
         self.stale.send_replace(false);
@@ -512,7 +512,7 @@ impl Queue {
         state.watched.as_ref().is_some_and(is_so) && !*self.stale.borrow()
     }
 
-    /// Waits for what the servers tell, which is also that the session has ended; of several, the second tells of requests.
+    /// Waits in tasks for the watches to fire, which they also do when the session ends. A second watch is for requests to resign.
     fn watch(
         &self,
         state: &mut State,
@@ -539,7 +539,7 @@ fn restless() -> SessionError {
     SessionError::NoAnswer { why: "the queue changes all the time".to_owned() }
 }
 
-/// The number of the transaction that made an entry. It grows for as long as the servers' data lasts.
+/// Returns the transaction number at which an entry was made. It grows as long as the servers keep their data.
 fn token_of(stat: &Stat) -> FencingToken {
     FencingToken(stat.czxid.cast_unsigned())
 }

@@ -1,9 +1,9 @@
-//! The rights on an election's znode. Any user's znode can become the election's, and by default every user may make one; so a node
-//! with a login checks whether other identities than its own may change its content.
+//! Permissions on an election's znode. By default, any user may make the znode before the nodes do; so a node with a login checks whether
+//! other identities than its own may change its content.
 
 use zookeeper_client::{Acl, Permission};
 
-/// Returns the first right, beyond that to read, which neither `own` identities have nor the one that is trusted, `SCHEME:ID`.
+/// Returns the first permission beyond reading that is granted to an identity other than `own` and the trusted one, `SCHEME:ID`.
 pub(crate) fn of_others<'a>(acls: &'a [Acl], own: &[Acl], trusted: Option<&str>) -> Option<&'a Acl> {
     let is_own = |acl: &Acl| own.iter().any(|own| own.auth_id() == acl.auth_id());
     let is_trusted = |acl: &Acl| trusted.is_some_and(|trusted| trusted == name(acl));
@@ -12,7 +12,7 @@ pub(crate) fn of_others<'a>(acls: &'a [Acl], own: &[Acl], trusted: Option<&str>)
         .find(|acl| !is_own(acl) && !is_trusted(acl))
 }
 
-/// Returns the first such right in view of a user's name alone, where no entry of that user is at hand.
+/// Returns the first such permission by the user's name alone, when no entry shows the user's full identity.
 pub(crate) fn of_others_than<'a>(acls: &'a [Acl], user: &str, trusted: Option<&str>) -> Option<&'a Acl> {
     let is_own = |acl: &&Acl| {
         acl.scheme() == "digest" && acl.id().strip_prefix(user).is_some_and(|hash| hash.starts_with(':'))

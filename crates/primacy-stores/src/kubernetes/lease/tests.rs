@@ -21,7 +21,7 @@ fn held(token: u64, nonce: u64) -> Record {
     Record { holder, nonce, ..Record::released(FencingToken(token), Duration::from_millis(10_500)) }
 }
 
-/// The object that the server makes of a request.
+/// Returns the object that the server stores for a request.
 fn kept(body: &[u8], version: u64) -> Value {
     let mut object: Value = serde_json::from_slice(body).unwrap();
     object["metadata"]["resourceVersion"] = version.to_string().into();
@@ -41,7 +41,7 @@ fn token(object: &Value) -> u64 {
     lease(object).record().unwrap().token.0
 }
 
-/// Returns the object as client-go takes it.
+/// Returns the object as client-go writes it when it takes the Lease.
 fn taken_by_client_go(object: &Value, holder: &str, second: u64) -> Value {
     let mut object = object.clone();
     let transitions = object["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
@@ -226,7 +226,7 @@ fn what_is_no_record_is_left_alone_whoever_holds_the_lease() {
 #[test]
 fn numbers_at_the_ends_of_their_ranges_are_kept() {
     for number in [0, 1, 1 << 53, u64::MAX] {
-        // A token has others after it.
+        // A token must leave room for later ones.
         let token_of_ours = number / 4;
         let record = Record { duration: Duration::from_nanos(number), ..held(token_of_ours, number) };
         let object = first(&record);

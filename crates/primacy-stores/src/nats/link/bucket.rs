@@ -1,4 +1,4 @@
-//! The bucket: the stream behind it, which is made if there is none, and what speaks against it.
+//! The bucket: its stream, which is made if there is none, and its faults.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::super::settings::Settings;
 use super::told;
 use crate::open_error::OpenError;
 
-/// The number of servers that keep a bucket made by this store: one may be lost.
+/// The number of replicas of a bucket that this store makes: one may be lost.
 pub(in super::super) const REPLICAS: usize = 3;
 
 /// A bucket that was found.
 pub(super) struct BucketInfo {
-    /// The number of servers that keep it.
+    /// The number of its replicas.
     pub(super) replicas: usize,
     /// Warnings for the operator.
     pub(super) warnings: Vec<String>,
@@ -64,7 +64,7 @@ fn is_disabled(code: ErrorCode) -> bool {
     code == ErrorCode::JETSTREAM_NOT_ENABLED || code == ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
 }
 
-/// Makes the stream, with three replicas in a cluster, and with one where there is none.
+/// Makes the stream, with three replicas in a cluster, and with one on a single server.
 async fn make(context: &Context, stream: &str, name: &str) -> Result<Config, OpenError> {
     let config = |num_replicas| Config {
         name: stream.to_owned(),
@@ -114,7 +114,7 @@ async fn make(context: &Context, stream: &str, name: &str) -> Result<Config, Ope
     Ok(found.cached_info().config.clone())
 }
 
-/// A version that cannot be read is taken for an old one.
+/// Returns whether a server is older than this version. A version that cannot be parsed counts as old.
 pub(in super::super) fn is_before(server: &str, version: (u32, u32)) -> bool {
     let mut numbers = server.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < version
@@ -134,7 +134,7 @@ pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<
     Ok(())
 }
 
-/// Returns the setting by which a bucket loses records, or takes none.
+/// Returns the setting that makes a bucket lose or refuse records.
 fn fault(config: &Config) -> Option<&'static str> {
     let is_limited = config.max_messages > 0 || config.max_bytes > 0;
     let faults = [
@@ -181,7 +181,7 @@ fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<Strin
             config.num_replicas
         ));
     }
-    // A setting of the servers, which they tell no client.
+    // A setting of the servers, which they do not report to clients.
     if is_before(server, SYNCS) {
         warnings.push(format!(
             "server {server} acknowledges what it has not flushed: a power cut can take a write back, and a token can be given twice; \

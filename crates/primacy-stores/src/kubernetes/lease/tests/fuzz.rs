@@ -1,4 +1,4 @@
-//! Any answers of the API server: a record that takes the place of the present one is read as it was meant.
+//! Fuzz test of the API server's answers: a record that replaces the present one is read back unchanged.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Data of an entry: ours is read as it was written, and all other data is another program's. Data of the election's znode: a
-//! request to resign is written where there is none or one of ours, and is read then.
+//! Fuzz tests. An entry's own data is decoded unchanged, and all other data is treated as another program's. A request to resign is written
+//! over empty data and earlier requests only, and is read back.
 
 use super::*;
 
