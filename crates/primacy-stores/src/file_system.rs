@@ -57,7 +57,7 @@ pub(crate) fn refuse_shared(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Like [`refuse_shared`], but also refuses file systems that machines may share.
+/// Refuses the file systems that several machines share or may share.
 #[cfg(feature = "file")]
 pub(crate) fn refuse_unless_local(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {
