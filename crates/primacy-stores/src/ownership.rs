@@ -163,8 +163,8 @@ impl Sharing {
         Ok(())
     }
 
-    /// Returns whether the owner is this user, root, or a member of the group. Root trusts another user's file if only that user could have
-    /// put it there.
+    /// Returns whether the owner is this user, root, or a member of the group. Root also trusts a file of another user if only
+    /// that user could have put it there.
     fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
         let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
         if owner == me || owner == 0 || self.group == Some(metadata.gid()) {
