@@ -1,7 +1,8 @@
-//! The laws that every election keeps, whatever it is held in: one body each, on a simulated arm and on live ones.
+//! The laws that every election must satisfy, wherever its state is kept: each is one function, which runs on a
+//! simulated arm and on live ones.
 //!
-//! [`check`] is the one entry point, as [`check`](crate::check) is for stores. An arm that lacks an ability that a law needs gives the
-//! reason, and the law is `not claimed` there; an arm that is not there is `NOT RUN`.
+//! [`check`] is the one entry point, as [`check`](crate::check) is for stores. An arm that lacks an ability that a
+//! law needs states the reason, and the law is `not claimed` there; an unavailable arm is `NOT RUN`.
 
 mod candidate;
 pub mod deployment;
@@ -20,13 +21,13 @@ pub use laws::{LAWS, Law};
 
 use crate::{Outcome, REQUIRE_LIVE_VARIABLE};
 
-/// Holds an election to the laws, and returns the outcome of each.
+/// Checks an election against all laws, and returns the outcome of each.
 ///
 /// # Panics
-/// If a law is broken; or if the arm is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
+/// If a law is broken; or if the arm is unavailable and [`REQUIRE_LIVE_VARIABLE`] is set.
 pub async fn check(harness: &mut dyn ElectionHarness) -> Vec<(&'static str, Outcome)> {
     let name = harness.name();
-    // Not by a macro: output of a test by macros is not shown when it passes, and this must be.
+    // Not by a macro, whose output is captured when the test passes; this must be shown.
     let say = |text: &str| {
         let _ = writeln!(std::io::stderr(), "{name}: {text}");
     };
@@ -44,7 +45,7 @@ pub async fn check(harness: &mut dyn ElectionHarness) -> Vec<(&'static str, Outc
                 Outcome::NotClaimed
             }
             None => {
-                // Before it runs, so that a law that panics has been named.
+                // Printed before it runs, so that the output names a law that panics.
                 println!("{name}: {} …", law.name);
                 law.check(harness).await;
                 Outcome::Passed

@@ -1,5 +1,5 @@
-//! The texts for people: the reports of an application on a store that fails, and on a record that was deleted. They hold for every store,
-//! because all requests take one path; they are tried over each, since the words are the store's.
+//! Checks of the texts that an application reports about a failing store and a deleted record. All stores share the
+//! code, because all requests take one path; each store is tried, because the error texts are its own.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use primacy::{Elector, Leadership};
 use primacy_stores::Pending;
 use tokio::time::timeout;
 
-/// The election that is to be opened.
+/// The name of the election.
 pub(crate) const ELECTION: &str = "told";
 
-/// Long enough for a busy machine, and short enough to wait for its end.
+/// Long enough for a busy machine, and short enough to wait for its expiry.
 const LEASE_MIN: Duration = Duration::from_secs(2);
 
-/// The words of a request that meets a fault.
+/// The error text of a request that meets a fault.
 const WORDS: &str = "not reached (a fault on demand)";
 
-/// An election over a store with faults in front of it.
+/// An election over a store behind a switch for faults.
 pub(crate) struct FaultyElection<'a> {
     pub(crate) opened: Opened,
     pub(crate) switch: FaultSwitch,
@@ -31,10 +31,12 @@ pub(crate) struct FaultyElection<'a> {
 }
 
 impl FaultyElection<'_> {
-    /// Checks that a failed request is counted, shown in the status, and part of the reason of the loss, each in the store's own words; and
-    /// that it is no trouble any more when the store answers again. A deletion is reported as one.
+    /// Checks that a failed request is counted, shown in the status, and part of the reason for the loss, each in the
+    /// store's own words; that it is no longer reported once the store answers again; and that a deletion is reported
+    /// as such.
     ///
     /// # Panics
+    /// If any of these is not so.
     /// If that is not so.
     pub(crate) async fn check(self) {
         let Self { opened, switch, lease, patience, erase } = self;
@@ -62,7 +64,7 @@ impl FaultyElection<'_> {
         assert_eq!(elector.status().await.expect("it is open").store_troubles, Vec::new());
         erase.await;
         let reason = timeout(patience, leadership.ended()).await.expect("it holds nothing any more");
-        // Where the entry is the session itself, that has ended.
+        // If the entry is the session itself, the session has ended.
         assert!(matches!(reason, Reason::Removed | Reason::SessionEnded), "{reason:?}");
         drop(leadership);
         elector.close().await;

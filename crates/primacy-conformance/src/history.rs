@@ -1,8 +1,8 @@
-//! The requests of several rivals to one record, with their times, and the check whether a single record could have
-//! answered so.
+//! The requests of several rivals to one record, with their times, and the check whether a single record can have
+//! given these answers.
 //!
-//! Rivals may be processes of their own, which print a line for each operation. [`check`] puts the lines together to
-//! requests, and has them judged by [`register_model`].
+//! Rivals may be separate processes, which print a line for each operation. [`check`] combines the lines into
+//! requests, and checks them by [`register_model`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,16 +11,16 @@ use std::str::FromStr;
 use crate::linearizability::{Answer, Effort, Request};
 use crate::register_model::{self, Action, Reply};
 
-/// One request of a rival, or a part of one.
+/// A request of a rival, or one phase of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The rival that asked.
+    /// The rival that sent it.
     pub rival: u64,
-    /// Right before it was asked for: nanoseconds of the clock that all processes of the machine share.
+    /// Immediately before it was sent: nanoseconds of the clock that all processes of the machine share.
     pub start: u64,
-    /// Right after it was answered.
+    /// Immediately after it was answered.
     pub end: u64,
-    /// The token that was read, or was to be written; 0 where there was no record.
+    /// The token that was read or written; 0 if there was no record.
     pub token: u64,
     /// The request or its outcome.
     pub kind: Kind,
@@ -31,26 +31,26 @@ pub struct Operation {
 pub enum Kind {
     /// A read.
     Read {
-        /// The rival whose record was found.
+        /// The rival that wrote the record.
         writer: u64,
-        /// Its version; empty where there was no record.
+        /// The version that was read; empty if there was no record.
         version: String,
     },
-    /// A write is about to be sent. If nothing else follows, it may have been done.
+    /// A write is about to be sent. Without a later line, it may have taken effect.
     Begun {
-        /// The expected version; empty where there must be no record.
+        /// The expected version; empty if there must be no record.
         expect: String,
     },
-    /// It was done.
+    /// The write took effect.
     Won {
-        /// The version that it made.
+        /// The version of the new record.
         version: String,
     },
-    /// It was not done, because the version was another one.
+    /// It had no effect, because the version was another one.
     Conflict,
-    /// It was not done, and nothing is known of the record.
+    /// It had no effect, and the state of the record is unknown.
     Failed,
-    /// It may have been done, or may yet be.
+    /// It may have taken effect, or may still do so.
     Unknown,
 }
 
@@ -74,7 +74,7 @@ impl FromStr for Operation {
 
     fn from_str(line: &str) -> Result<Self, String> {
         let wrong = || format!("not an operation: {line:?}");
-        // A line that was cut off has no full stop.
+        // A complete line ends with a full stop; one that was cut off does not.
         let words: Vec<&str> = line.strip_suffix('.').ok_or_else(wrong)?.split(' ').collect();
         let [rival, start, end, token, name, writer, version] = words.as_slice() else { return Err(wrong()) };
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
@@ -113,11 +113,11 @@ impl fmt::Debug for Written {
 
 type Asked = register_model::Asked<Written, String>;
 
-/// Checks that one record, asked one request at a time, can have given these answers. The operations of each rival are
-/// in the order in which it noted them.
+/// Checks that one record with sequential requests can have given these answers. The operations of each rival are in
+/// the order in which it recorded them.
 ///
 /// # Errors
-/// The answer that cannot have been, or that it is not known; for people.
+/// The impossible answer, or that the check is undecided, as text.
 pub fn check(history: &[Operation]) -> Result<Effort, String> {
     register_model::judge(&requests(history)?)
 }
@@ -135,7 +135,7 @@ fn requests(history: &[Operation]) -> Result<Vec<Asked>, String> {
                 continue;
             }
             Kind::Begun { .. } => {
-                // A write that was not answered is of unknown outcome.
+                // A write without an answer has an unknown outcome.
                 let unanswered = begun.insert(rival, operation);
                 requests.extend(unanswered.map(|before| write(before, before.start, Answer::Unknown)));
                 continue;
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn one_record_can_have_given_these_answers() {
-        // The first write of rival 2 is not answered, and was done; its second one is not, and was not.
+        // The first write of rival 2 has no answer, and took effect; its second one has none either, and did not.
         let sound = "1 0 1 0 read 0 .
             1 2 2 1 begun 1 .
             1 2 5 1 won 1 aa.

@@ -1,13 +1,13 @@
-//! The laws that every store and every election keeps, so that an election needs to know no store by name, and an
-//! application no election.
+//! The laws that every store and every election must satisfy, so that an election needs no special case for a store,
+//! and an application none for an election.
 //!
 //! [`check`] is the one entry point for stores: it runs every law that the store claims through its [`Capabilities`],
-//! prints the others as `not claimed`, and prints `NOT RUN` where the store is not there. A law that is broken panics,
-//! as a test does. [`check_sessions`] is the same for stores that keep sessions, and [`elections::check`] for elections.
+//! prints the others as `not claimed`, and prints `NOT RUN` if the store is unavailable. A broken law panics, as a
+//! test does. [`check_sessions`] is the same for stores with sessions, and [`elections::check`] for elections.
 //!
-//! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
+//! To check a new store, implement [`Harness`] and call [`check`] in a test.
 //!
-//! The answers to concurrent callers are judged by [`linearizability`], which knows nothing of stores.
+//! The answers to concurrent callers are checked by [`linearizability`], which is independent of stores.
 
 pub mod elections;
 mod faulty_election;
@@ -37,11 +37,11 @@ pub use register_laws::{LAWS, Law};
 pub use session_laws::{SESSION_LAWS, SessionLaw};
 pub use sessions_harness::{SessionCapabilities, SessionsHarness};
 
-/// The environment variable that makes a store that is not there a failure: for the machine that has them all.
+/// The environment variable that makes an unavailable store a failure: for machines that have them all.
 pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
-/// Reports that something was not tried, since its server or program is not there; on standard error, for output of a test by macros is not
-/// shown when it passes.
+/// Reports that something was not tried, because its server or program is missing; on standard error, because a
+/// test's output by macros is captured when it passes.
 ///
 /// # Panics
 /// If [`REQUIRE_LIVE_VARIABLE`] is set.
@@ -53,25 +53,25 @@ pub fn not_run(why: &str) {
 /// The outcome of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The store keeps it.
+    /// The store satisfies it.
     Passed,
-    /// The store does not claim what the law is about.
+    /// The store does not claim the capability that the law needs.
     NotClaimed,
-    /// The store was not there.
+    /// The store was unavailable.
     NotRun,
 }
 
-/// Holds a store to the laws, and returns the outcome of each.
+/// Checks a store against the laws, and returns the outcome of each.
 ///
 /// # Panics
-/// If a law is broken; or if the store is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
+/// If a law is broken; or if the store is unavailable and [`REQUIRE_LIVE_VARIABLE`] is set.
 pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
     let held = |law: &'static Law| Held {
         name: law.name,
         check: harness.capabilities().contain(law.needs).then(|| Box::pin(law.check(harness)) as _),
     };
     let outcomes = hold(&harness.name(), harness.reach().await, LAWS.iter().map(held).collect()).await;
-    // It takes the time of the system, and an operator's access.
+    // Measured in real time, and with an operator's access.
     let needs = Capabilities { processes: true, deletion: true, ..Capabilities::NONE };
     if has_run(&outcomes) && harness.capabilities().contain(needs) {
         let (faulty, switch) = FaultyRegister::new(harness.open(faulty_election::ELECTION).await);
@@ -86,7 +86,7 @@ fn has_run(outcomes: &[(&str, Outcome)]) -> bool {
     outcomes.iter().any(|(_, outcome)| *outcome == Outcome::Passed)
 }
 
-/// Holds a store that keeps sessions to the laws, and returns the outcome of each.
+/// Checks a store with sessions against the laws, and returns the outcome of each.
 ///
 /// # Panics
 /// As [`check`].
@@ -109,14 +109,14 @@ pub async fn check_sessions(harness: &dyn SessionsHarness) -> Vec<(&'static str,
     outcomes
 }
 
-/// A law, and its check of a store, if the store claims what the law needs.
+/// A law, with its check of the store if the store claims the required capabilities.
 struct Held<'a> {
     name: &'static str,
     check: Option<Pending<'a, ()>>,
 }
 
 async fn hold(name: &str, reached: Result<(), String>, laws: Vec<Held<'_>>) -> Vec<(&'static str, Outcome)> {
-    // Not by a macro: output of a test by macros is not shown when it passes, and this must be.
+    // Not by a macro, whose output is captured when the test passes; this must be shown.
     let say = |text: &str| {
         let _ = writeln!(std::io::stderr(), "{name}: {text}");
     };
@@ -129,7 +129,7 @@ async fn hold(name: &str, reached: Result<(), String>, laws: Vec<Held<'_>>) -> V
     for law in laws {
         let outcome = match law.check {
             Some(check) => {
-                // Before it runs, so that a law that panics has been named.
+                // Printed before it runs, so that the output names a law that panics.
                 println!("{name}: {} …", law.name);
                 check.await;
                 Outcome::Passed

@@ -1,21 +1,21 @@
-//! The check that the answers of one object could have come from it asked one request at a time, each request taking effect
-//! at one moment between its call and its answer (Herlihy and Wing 1990).
+//! The linearizability check: whether the answers of one object are possible if each request takes effect at one
+//! moment between its call and its answer (Herlihy and Wing 1990).
 //!
-//! Intuition: walk along the clock, and keep every state that the thing can be in, each with the requests under way
-//! that have taken effect by then. A call adds nothing but a possibility. At an answer, its request must have taken
-//! effect: where it has not, it is done now, perhaps after others under way. If no state is left, that answer is the
-//! first that nothing explains.
+//! Intuition: follow the clock, and keep every state that the object may have, each with the set of open requests
+//! that have taken effect so far. A call only opens a possibility. At an answer, its request must have taken effect:
+//! if it has not, it is applied now, possibly after other open ones. If no state is left, that answer is the first
+//! that has no explanation.
 //!
-//! This is the search of Wing and Gong (1993) with Lowe's memory of visited states (2017) and his rule to place a request no sooner than an
-//! answer asks for it; breadth first, so that the memory is in proportion to the requests under way and not to the whole history, and so
-//! that it stops at the shortest prefix which has no order.
+//! This is the search of Wing and Gong (1993) with Lowe's memory of visited states (2017) and his rule to apply a
+//! request only when an answer requires it. It is breadth first, so that memory is proportional to the open requests
+//! rather than to the whole history, and so that it stops at the shortest prefix without an order.
 //!
-//! Limits. A decision takes work in proportion to the length of the history, and in the worst case exponential in the number of requests
-//! that are under way at once, where a request of unknown outcome is under way for ever. Of a register, whose versions show the order,
-//! 10,000 requests of 64 callers with one outcome in 20 unknown take less than 100,000 steps, a fraction of a second; of a queue, 8
-//! requests at once with nothing that shows their order until later take 400,000, and 9 more than the budget. A budget of steps bounds the
-//! work; beyond, the verdict is [`Verdict::Undecided`], which is never taken for `fine`. `tests/linearizability/effort.rs` counts the
-//! steps.
+//! Limits: a decision takes work linear in the length of the history, and in the worst case exponential in the number
+//! of concurrent requests; a request with an unknown outcome stays open for ever. For a register, whose versions show
+//! the order, 10,000 requests of 64 callers with 5 % unknown outcomes take less than 100,000 steps, a fraction of a
+//! second; for a queue, 8 concurrent requests whose order only shows later take 400,000, and 9 more than the budget.
+//! A budget of steps limits the work; beyond it, the verdict is [`Verdict::Undecided`], which never counts as a pass.
+//! `tests/linearizability/effort.rs` counts the steps.
 
 mod explanation;
 mod history;
@@ -28,28 +28,29 @@ pub use explanation::Explanation;
 pub use history::{Answer, Request};
 use history::{Event, events};
 
-/// The default budget: the most steps of the model that a decision may take; seconds of work, not minutes.
+/// The default budget: the maximum number of model steps of a decision; seconds of work, not minutes.
 pub const BUDGET: u64 = 2_000_000;
 
-/// The sequential specification of the thing: its behaviour when asked one request at a time.
+/// The sequential specification of an object.
 pub trait Model {
-    /// The key that separates things of one kind that do not touch each other; `()` if there is only one.
+    /// The key that separates independent objects of one kind; `()` if there is only one.
     type Key: Ord + Clone + Debug;
-    /// The state of the thing.
+    /// The state of the object.
     type State: Clone + Eq + Hash;
-    /// A request to it.
+    /// A request to the object.
     type Action;
-    /// An answer of it.
+    /// An answer of the object.
     type Reply;
 
-    /// The thing that is asked. A history is judged for each by itself, which is as good and far less work.
+    /// The object of a request. A history is checked for each object separately, which is sufficient (linearizability
+    /// is compositional) and far less work.
     fn key(&self, action: &Self::Action) -> Self::Key;
 
     /// The state before the first request.
     fn initial(&self) -> Self::State;
 
-    /// The state after a request, if in this state the thing can have given this reply. Without a reply: the state after a request of
-    /// unknown outcome has taken effect; `None` if it has no effect here.
+    /// Returns the state after a request, if this reply is possible in this state. Without a reply: the state after a
+    /// request with an unknown outcome has taken effect; `None` if it can have no effect here.
     fn step(
         &self,
         state: &Self::State,
@@ -64,7 +65,7 @@ pub trait Model {
     fn describe_state(&self, state: &Self::State) -> String;
 }
 
-/// A request to such a thing.
+/// A request to an object of this model.
 pub type Asked<M> = Request<<M as Model>::Action, <M as Model>::Reply>;
 
 /// The result of a decision.
@@ -72,26 +73,26 @@ pub type Asked<M> = Request<<M as Model>::Action, <M as Model>::Reply>;
 pub enum Verdict {
     /// There is an order that explains every answer.
     Ordered(Effort),
-    /// There is none.
+    /// There is no such order.
     Impossible(Explanation),
-    /// The budget was used up. It is not known whether there is an order.
+    /// The budget was exhausted before a decision.
     Undecided(Effort),
 }
 
 /// The cost of a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// The number of questions to the model.
+    /// The number of model steps.
     pub steps: u64,
-    /// The largest number of possibilities that were kept at a time.
+    /// The maximum number of possibilities kept at a time.
     pub possibilities: usize,
 }
 
 impl Verdict {
-    /// `Ok` if there is an order, and only then.
+    /// Returns `Ok` only if there is an order.
     ///
     /// # Errors
-    /// The answer that nothing explains, or that it is not known; for people.
+    /// The answer without an explanation, or that the check is undecided, as text.
     pub fn ordered(self) -> Result<Effort, String> {
         match self {
             Self::Ordered(effort) => Ok(effort),
@@ -104,17 +105,17 @@ impl Verdict {
     }
 }
 
-/// Judges a history within [`BUDGET`].
+/// Checks a history within [`BUDGET`].
 pub fn check<M: Model>(model: &M, history: &[Asked<M>]) -> Verdict {
     check_within(model, history, BUDGET)
 }
 
-/// Judges a history, asking the model no more often than `budget` allows. If one thing has no order, that is the verdict, even where
-/// another one is undecided.
+/// Checks a history with at most `budget` model steps. If one object has no order, that is the verdict, even if
+/// another object is undecided.
 pub fn check_within<M: Model>(model: &M, history: &[Asked<M>], budget: u64) -> Verdict {
     let mut parts: BTreeMap<M::Key, Vec<&Asked<M>>> = BTreeMap::new();
     for request in history {
-        // A request that surely had no effect can be anywhere in the order, and shows nothing.
+        // A request without effect can be anywhere in the order, and proves nothing.
         if !matches!(request.answer, Answer::Failed) {
             parts.entry(model.key(&request.action)).or_default().push(request);
         }
@@ -143,11 +144,11 @@ enum End {
 /// The budget is used up.
 struct Exhausted;
 
-/// One way in which the history can have gone so far.
+/// A possible course of the history so far.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Possibility<S> {
     state: S,
-    /// The requests under way that have taken effect, in the order of their numbers.
+    /// The open requests that have taken effect, in the order of their numbers.
     done: Vec<usize>,
 }
 
@@ -163,7 +164,7 @@ impl<M: Model> Search<'_, M> {
     fn run(&mut self) -> End {
         let mut possible = HashSet::from([Possibility { state: self.model.initial(), done: Vec::new() }]);
         let mut open: Vec<usize> = Vec::new();
-        // The last moment at which everything was known, with its one state.
+        // The last moment with a single possible state, and that state.
         let mut settled = (0, self.model.initial());
         for event in events(self.requests) {
             match event {
@@ -200,7 +201,7 @@ impl<M: Model> Search<'_, M> {
         matches!(self.requests[number].answer, Answer::Known(_))
     }
 
-    /// The possibilities after the answer to this request.
+    /// Returns the possibilities after the answer to this request.
     fn answer(
         &mut self,
         before: &HashSet<Possibility<M::State>>,
@@ -232,8 +233,9 @@ impl<M: Model> Search<'_, M> {
         Ok(after)
     }
 
-    /// A request that is right here and changes nothing is placed here: it must be placed somewhere, and wherever an
-    /// order has it later, it can be moved here. One of unknown outcome that changes nothing is as good as none.
+    /// Applies open requests whose answers fit the present state and that do not change it: each must be applied
+    /// somewhere, and any later position in an order can be moved to here. One with an unknown outcome that changes
+    /// nothing can be left out.
     fn place_what_changes_nothing(
         &mut self,
         found: &mut Possibility<M::State>,
@@ -264,7 +266,7 @@ impl<M: Model> Search<'_, M> {
         Ok(after)
     }
 
-    /// Forgets the requests of unknown outcome that have taken effect however it went: they are over.
+    /// Removes the requests with unknown outcomes that have taken effect in every possibility.
     fn settle(&self, possible: &mut HashSet<Possibility<M::State>>, open: &mut Vec<usize>) {
         let mut in_all = possible.iter().map(|found| &found.done);
         let Some(first) = in_all.next() else { return };

@@ -1,7 +1,7 @@
-//! Real servers for tests: started on free ports of the loopback interface, in directories of their own, and ended by
+//! Real servers for tests: started on free ports of the loopback interface, in separate directories, and ended by
 //! their process ids.
 //!
-//! One file for each server. `cargo xtask live` installs what they need.
+//! There is one file for each server. `cargo xtask live` installs the required programs.
 
 pub mod azurite;
 pub mod consul;
@@ -25,27 +25,27 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// The environment variable that names the directory into which `cargo xtask live` has installed what is not the
-/// system's: `python/bin` and `npm/node_modules/.bin` below it.
+/// The environment variable with the directory into which `cargo xtask live` installs what is not from the system's
+/// packages: `python/bin` and `npm/node_modules/.bin` below it.
 pub const DIRECTORY_VARIABLE: &str = "PRIMACY_LIVE_DIR";
 
 /// The directories of servers that are not on a user's `PATH`.
 const ELSEWHERE: &[&str] = &["/usr/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin"];
 
-/// The longest time for a server's first answer. Far longer than any takes on a machine that is not busy.
+/// The maximum time until a server's first answer; far longer than on an idle machine.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// The interval between two attempts.
 const START_POLL: Duration = Duration::from_millis(20);
 
-/// A directory of its own below the temporary one, which is removed at the end.
+/// A temporary directory, which is removed at the end.
 #[derive(Debug)]
 pub struct Ground {
     path: PathBuf,
 }
 
 impl Ground {
-    /// Makes one; `name` is a part of its name.
+    /// Creates a directory whose name contains `name`.
     ///
     /// # Panics
     /// If the temporary directory cannot be written.
@@ -55,7 +55,7 @@ impl Ground {
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         let name = format!("primacy-live-{name}-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // The leftovers of a process with the same id, long ago.
+        // The remains of an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the temporary directory can be written");
         Self { path }
@@ -80,19 +80,19 @@ impl Drop for Ground {
     }
 }
 
-/// The ports of servers of tests: below the ephemeral ports of the kernel, one of which could take a port in the moment before its server
-/// does.
+/// The ports of test servers, below the kernel's ephemeral range, from which another program could take a port just
+/// before its server does.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
 
-/// A port that is free, and that this process has given out only once. Another process may listen there before it is used; then the start
-/// of the server fails.
+/// Returns a free port, which this process returns only once. Another process may listen there before it is used;
+/// then the start of the server fails.
 ///
 /// # Panics
 /// If the loopback interface has none.
 #[must_use]
 pub fn free_port() -> u16 {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    // Processes that run at the same time begin at different ones.
+    // Concurrent processes begin at different ports.
     let first = std::process::id().wrapping_mul(97);
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let mut tried = PORTS.map(|_| {
@@ -103,11 +103,11 @@ pub fn free_port() -> u16 {
     tried.find(is_free).expect("a port of the loopback interface")
 }
 
-/// The command that runs this test program once more, with nothing to do but the test of this name in a module, which is named by
+/// Returns the command that runs only the test of this name in this test program; its module is given by
 /// `module_path!`.
 ///
 /// # Panics
-/// If the module is that of the program.
+/// If the module is the program's root.
 #[must_use]
 pub fn only_test(module: &str, name: &str) -> Command {
     let (_, module) = module.split_once("::").expect("the program is in front of the module");
@@ -116,10 +116,10 @@ pub fn only_test(module: &str, name: &str) -> Command {
     command
 }
 
-/// The path of the program `name`.
+/// Returns the path of the program `name`.
 ///
 /// # Errors
-/// The program that is missing, for the report: then its store is not run.
+/// The missing program, for the report: then its store is not run.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let installed = std::env::var_os(DIRECTORY_VARIABLE).map(PathBuf::from).into_iter();
     let installed = installed.flat_map(|live| [live.join("python/bin"), live.join("npm/node_modules/.bin")]);
@@ -131,17 +131,17 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("there is no program `{name}`; `cargo xtask live` installs it"))
 }
 
-/// Runs a few lines of Python to their end, as a server's own users would.
+/// Runs a few lines of Python to their end, with a client library for the server.
 ///
 /// # Panics
-/// If they fail; with what they printed.
+/// If they fail; with their output.
 fn run_python(python: &Path, lines: &str, arguments: &[&str]) {
     let ran = Command::new(python).args(["-c", lines]).args(arguments).stdin(Stdio::null()).output();
     let ran = ran.unwrap_or_else(|error| panic!("{} cannot be run: {error}", python.display()));
     assert!(ran.status.success(), "{lines}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// The directories that a path with one `*` matches, the last one first: that of the highest version.
+/// Returns the directories that a path with one `*` matches, the highest version first.
 fn expand(place: &str) -> Vec<PathBuf> {
     let Some((before, after)) = place.split_once("/*/") else { return vec![place.into()] };
     let entries = std::fs::read_dir(before).into_iter().flatten().flatten();
@@ -151,7 +151,7 @@ fn expand(place: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A server's process. It is killed when this is dropped.
+/// The process of a server, which is killed on drop.
 #[derive(Debug)]
 pub struct Server {
     name: String,
@@ -160,7 +160,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it; what it prints goes to a file in `ground`.
+    /// Starts the server; its output goes to a file in `ground`.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -173,10 +173,10 @@ impl Server {
         Self { name: name.to_owned(), child, log }
     }
 
-    /// Waits until `answers`, which asks the server something.
+    /// Waits until `answers`, a request to the server, returns true.
     ///
     /// # Panics
-    /// If it has ended before, or does not answer in time; with the end of what it printed.
+    /// If the server has ended, or does not answer in time; with the end of its output.
     pub async fn until(&mut self, mut answers: impl AsyncFnMut() -> bool) {
         let began = Instant::now();
         while !answers().await {
@@ -188,7 +188,7 @@ impl Server {
         }
     }
 
-    /// The last lines that it printed.
+    /// Returns the last lines of its output.
     #[must_use]
     pub fn printed(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
@@ -203,8 +203,8 @@ impl Server {
         self.child.id()
     }
 
-    /// Sends it a signal. After SIGSTOP it has stopped: a thread that runs on another processor takes its time to stop, and answers one
-    /// more request until then.
+    /// Sends it a signal. Returns only after a SIGSTOP has taken effect: until then a thread on another processor may
+    /// answer one more request.
     ///
     /// # Panics
     /// If it is gone.
@@ -224,7 +224,7 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    /// Asks it to end in order (SIGTERM), and waits until it has.
+    /// Ends it in order (SIGTERM), and waits until it has ended.
     ///
     /// # Panics
     /// If it does not.
@@ -237,10 +237,10 @@ impl Server {
         }
     }
 
-    /// Checks that it still runs.
+    /// Checks that it is running.
     ///
     /// # Errors
-    /// The signal or the code that it ended with.
+    /// The signal or the exit code with which it ended.
     pub fn lives(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),

@@ -1,4 +1,4 @@
-//! The laws that take several processes.
+//! The laws that need several processes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,10 +13,10 @@ use crate::harness::{Harness, read, within};
 use crate::history::{self, Kind, Operation};
 use crate::rival;
 
-/// The number of processes at once, beside the one that is killed.
+/// The number of concurrent processes, in addition to the one that is killed.
 const PROCESSES: u64 = 4;
 
-/// Of rivals in several processes, each version is followed by one write, and none of them sees the past.
+/// Among rivals in several processes, each version is followed by one write, and no rival reads an old state.
 pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
     const LAST: u64 = 50;
     let election = "of_many_processes_exactly_one_wins";
@@ -28,8 +28,8 @@ pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
     assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
 }
 
-/// The answers to processes fit one order of all that was done, while requests are delayed, lost, or given up and land late, and replies
-/// are lost.
+/// The answers to processes are linearizable, while requests are delayed, lost, or abandoned and delivered late, and
+/// replies are lost.
 pub async fn answers_to_many_processes_fit_one_order(harness: &dyn Harness) {
     const LAST: u64 = 120;
     let election = "answers_to_many_processes_fit_one_order";
@@ -40,7 +40,7 @@ pub async fn answers_to_many_processes_fit_one_order(harness: &dyn Harness) {
     assert_outcomes_differ(&history);
 }
 
-/// Checks that outcomes of every kind were met, or the law would say nothing of some.
+/// Checks that outcomes of every kind occurred; otherwise the law proves nothing about some.
 pub(crate) fn assert_outcomes_differ(history: &[Operation]) {
     let count = |is: fn(&Kind) -> bool| history.iter().filter(|operation| is(&operation.kind)).count();
     let counts = [
@@ -52,12 +52,13 @@ pub(crate) fn assert_outcomes_differ(history: &[Operation]) {
     assert!(counts.iter().all(|&count| count > 0), "done, refused, failed, unknown: {counts:?}");
 }
 
-/// Writers that are stopped or killed in the middle leave the old record or the new one, and all other writers see one record.
+/// Writers that are stopped or killed in the middle leave the old record or the new one, and all other writers see a single
+/// record.
 pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     const KILLS: u64 = 12;
-    // Among rivals whose connections are warm, new ones on a slow store may lose every time.
+    // Among rivals with open connections, new ones on a slow store may lose every race.
     const KILLS_MAX: u64 = 100;
-    // More than there will be: a process that reaches it ends.
+    // Never reached: a process that reaches it ends.
     const LAST: u64 = 1 << 40;
     let election = "killed_writers_leave_the_old_or_the_new";
     let rivals: Vec<Rival> =
@@ -79,11 +80,11 @@ pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     assert!(won > 0, "those that were killed have written");
 }
 
-/// Writes over whatever is there, so that the rivals end; returns its operations.
+/// Overwrites any record with the last token, so that the rivals end. Returns its operations.
 async fn write_last(register: &dyn Register, last: u64) -> Vec<Operation> {
     let mut history = Vec::new();
     loop {
-        // Among writers, some of which are killed, the store may be too busy for a while.
+        // With many writers, some of them killed, the store may be too busy for a while.
         if let Ok(Some((_, version))) = register.read().await {
             let start = rival::now();
             let mut note = |kind| {
@@ -104,7 +105,7 @@ async fn write_last(register: &dyn Register, last: u64) -> Vec<Operation> {
     }
 }
 
-/// A caller that waits for a change is woken by the changes of other processes.
+/// A caller that waits for a change is woken by changes of other processes.
 pub async fn changed_wakes_across_processes(harness: &dyn Harness) {
     const LAST: u64 = 30;
     let election = "changed_wakes_across_processes";
@@ -119,7 +120,7 @@ pub async fn changed_wakes_across_processes(harness: &dyn Harness) {
 /// The process of a rival, and its output.
 pub(crate) struct Rival {
     process: Child,
-    /// Each line, while it is printed.
+    /// Each output line, as it is printed.
     lines: mpsc::Receiver<String>,
     printed: JoinHandle<String>,
 }
@@ -129,7 +130,7 @@ impl Rival {
         Self::run(harness.rival(election, number, last))
     }
 
-    /// As [`start`](Self::start), with faults that are drawn from `seed`.
+    /// Starts a rival like [`start`](Self::start), with faults drawn from `seed`.
     fn start_with_faults(harness: &dyn Harness, election: &str, number: u64, last: u64, seed: u64) -> Self {
         let mut command = harness.rival(election, number, last);
         command.env(rival::FAULTS_VARIABLE, seed.to_string());
@@ -141,7 +142,7 @@ impl Rival {
         let mut process = command.spawn().expect("a process can be started");
         let output = process.stdout.take().expect("it was piped");
         let (sender, lines) = mpsc::channel();
-        // A pipe that is not read would hold the process up.
+        // A pipe that is not read would block the process.
         let printed = std::thread::spawn(move || collect(output, &sender));
         Self { process, lines, printed }
     }
@@ -156,10 +157,10 @@ impl Rival {
         operations
     }
 
-    /// Kills it by SIGKILL while it is about to write, each time a little later, and returns its operations. Every other one is stopped for
-    /// a while before, so that it goes on with a request that others have overtaken.
+    /// Kills it by SIGKILL while it is about to write, each time a little later, and returns its operations. Every
+    /// second one is stopped for a while before that, so that its request is overtaken by others.
     fn kill_while_it_writes(self, number: u64) -> Vec<Operation> {
-        // Not the first one, so that it has waited for others, too.
+        // Not at its first write, so that it has also waited for other rivals.
         self.wait_for_writes(3);
         std::thread::sleep(Duration::from_micros(300 * (number % 8)));
         if number.is_multiple_of(2) {
@@ -172,7 +173,7 @@ impl Rival {
         self.kill()
     }
 
-    /// Kills it by SIGKILL so long after it was about to write for the first time, and returns its operations.
+    /// Kills it by SIGKILL this long after the announcement of its first write, and returns its operations.
     pub(crate) fn kill_after(self, delay: Duration) -> Vec<Operation> {
         self.wait_for_writes(1);
         std::thread::sleep(delay);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use primacy_core::election::lease::{Holder, Record, ResignRequest, Version};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{Pending, ReadError, Register, SetError};
-// On the simulated arm, this is the simulated time.
+// On the simulated arm, this is simulated time.
 use tokio::time::Instant;
 
 use crate::harness::{Capabilities, Harness, read, within};
@@ -19,18 +19,18 @@ use crate::process_laws::{
 use crate::stalls::Stalls;
 use crate::{history, rival};
 
-/// One promise that stores make.
+/// A guarantee of stores.
 #[derive(Debug)]
 pub struct Law {
-    /// Its name, which is the promise.
+    /// Its name, which states the guarantee.
     pub name: &'static str,
-    /// The claims that a store needs to be held to it.
+    /// The capabilities that a store needs to be checked.
     pub needs: Capabilities,
     run: for<'a> fn(&'a dyn Harness) -> Pending<'a, ()>,
 }
 
 impl Law {
-    /// Holds a store to this law.
+    /// Checks a store against this law.
     ///
     /// # Panics
     /// If it is broken.
@@ -53,7 +53,7 @@ macro_rules! law {
     };
 }
 
-/// All laws; this is their one list.
+/// The single list of all laws.
 pub const LAWS: [Law; 23] = [
     law!(a_record_that_nobody_wrote_is_absent),
     law!(creating_twice_conflicts),
@@ -80,14 +80,14 @@ pub const LAWS: [Law; 23] = [
     law!(what_is_no_record_is_refused_and_kept, RAW_BYTES),
 ];
 
-/// An election that was never held has no record.
+/// A new election has no record.
 pub async fn a_record_that_nobody_wrote_is_absent(harness: &dyn Harness) {
     let register = harness.open("a_record_that_nobody_wrote_is_absent").await;
     assert_eq!(read(&register).await, None);
     assert_eq!(read(&register).await, None, "reading makes none");
 }
 
-/// A record that is there is not created again, by any handle.
+/// An existing record is not created again, by any handle.
 pub async fn creating_twice_conflicts(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "creating_twice_conflicts").await;
     let version = set(&one, None, 1).await.expect("the first creates it");
@@ -96,7 +96,7 @@ pub async fn creating_twice_conflicts(harness: &dyn Harness) {
     assert_eq!(read(&two).await, Some((record(1), version)));
 }
 
-/// A write that names a version which has been written over is refused.
+/// A write with a version that was overwritten is refused.
 pub async fn a_write_with_an_old_version_is_refused(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "a_write_with_an_old_version_is_refused").await;
     let first = set(&one, None, 1).await.expect("created");
@@ -109,7 +109,7 @@ pub async fn a_write_with_an_old_version_is_refused(harness: &dyn Harness) {
     assert_eq!(read(&two).await, Some((record(3), third)));
 }
 
-/// Where there is no record, no version is right, not even a version that the store never gave.
+/// If there is no record, every version is refused, even one that the store never gave.
 pub async fn a_version_of_a_record_that_is_absent_is_refused(harness: &dyn Harness) {
     let other = harness.open("a_version_of_another_election").await;
     let foreign = set(&other, None, 1).await.expect("created");
@@ -125,7 +125,7 @@ pub async fn a_version_of_a_record_that_is_absent_is_refused(harness: &dyn Harne
     }
 }
 
-/// After a refusal, everything is as it was: the record, and its version.
+/// After a refusal, the record and its version are unchanged.
 pub async fn a_refused_write_changes_nothing(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "a_refused_write_changes_nothing").await;
     let first = set(&one, None, 1).await.expect("created");
@@ -139,7 +139,7 @@ pub async fn a_refused_write_changes_nothing(harness: &dyn Harness) {
     set(&one, Some(&second), 3).await.expect("the version is still the newest");
 }
 
-/// A version identifies a write, not a content: no two writes have the same one.
+/// A version identifies a write, not a content: no two writes have the same version.
 pub async fn writing_the_same_again_makes_a_new_version(harness: &dyn Harness) {
     let register = harness.open("writing_the_same_again_makes_a_new_version").await;
     let mut versions = vec![set(&register, None, 1).await.expect("created")];
@@ -150,8 +150,8 @@ pub async fn writing_the_same_again_makes_a_new_version(harness: &dyn Harness) {
     }
 }
 
-/// No write makes a version that another one has made, even where the record was deleted in between and all processes that had it open are
-/// gone; and a version of a deleted record is none of the new one.
+/// No write gets the version of another one, even if the record was deleted in between and all processes with it open
+/// have ended; and the version of a deleted record is invalid for a new one.
 pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Harness) {
     const ROUNDS: u64 = 6;
     let election = "a_version_is_never_reused_after_delete_and_restart";
@@ -182,7 +182,7 @@ pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Ha
             assert_eq!(read(register).await, None, "it was deleted");
             assert_eq!(set(register, Some(&old), 9).await, Err(SetError::Conflict));
         }
-        // As it was: the same content is no reason for the same version.
+        // Equal content must not cause an equal version.
         let new = kept.compare_and_set(None, &found).await.expect("created");
         note(rival::hexadecimal(&new));
         assert_eq!(set(&fresh, Some(&old), 9).await, Err(SetError::Conflict));
@@ -190,7 +190,7 @@ pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Ha
     }
 }
 
-/// However many rivals try at once, each version is followed by one write.
+/// With many concurrent rivals, each version is followed by one write.
 pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
     const LAST: u64 = 50;
     let history = compete(harness, "of_many_rivals_exactly_one_wins", 8, LAST, None).await;
@@ -199,8 +199,8 @@ pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
     assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
 }
 
-/// The answers to callers fit one order of all that was done, while requests are delayed, lost, or given up and land late, and replies are
-/// lost.
+/// The answers to callers are linearizable, while requests are delayed, lost, or abandoned and delivered late, and
+/// replies are lost.
 pub async fn answers_fit_one_order(harness: &dyn Harness) {
     for (round, callers) in (1..).zip([2, 4, 8]) {
         let election = format!("answers_fit_one_order {round}");
@@ -210,7 +210,7 @@ pub async fn answers_fit_one_order(harness: &dyn Harness) {
     }
 }
 
-/// Lets so many rivals compete until the token is `last`, and returns their operations.
+/// Runs this many competing rivals until the token is `last`, and returns their operations.
 async fn compete(
     harness: &dyn Harness,
     election: &str,
@@ -234,7 +234,7 @@ async fn compete(
     all
 }
 
-/// A read that begins after a write was answered sees that write or a later one; and no reader goes back.
+/// A read that begins after the answer to a write returns that write or a later one; and no reader goes back in time.
 pub async fn a_reader_never_sees_the_past(harness: &dyn Harness) {
     const LAST: u64 = 40;
     let election = "a_reader_never_sees_the_past";
@@ -263,11 +263,11 @@ pub async fn a_reader_never_sees_the_past(harness: &dyn Harness) {
     }
 }
 
-/// A write whose reply is lost is done, whole and under a new version, or it is not, and everything is as it was. A read shows which; the
-/// next write goes by what it finds, and the repetition of a write that is done is refused.
+/// A write whose reply is lost either took effect completely, under a new version, or had no effect. A read shows
+/// which; the next write depends on what it finds, and a repetition of a write that took effect is refused.
 pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
     const LOST: u64 = 8;
-    // On a fast store most replies are there before the kill.
+    // On a fast store most replies arrive before the kill.
     const ROUNDS_MAX: u32 = 500;
     let election = "a_lost_reply_is_unknown_not_failed";
     let register = harness.open(election).await;
@@ -290,7 +290,7 @@ pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
                     took = asked_at.elapsed();
                     break (record(token), version);
                 }
-                // The request of a dead process may come late over a network, but only before the next write.
+                // The request of a dead process may arrive late over a network, but only before the next write.
                 Err(error) => assert!(error == SetError::Conflict && !is_new, "nobody else writes: {error}"),
             }
         };
@@ -302,8 +302,8 @@ pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
     panic!("only {lost} replies of {ROUNDS_MAX} could be lost");
 }
 
-/// Sends a write, in such a way that its reply is lost if the store is not faster; returns whether it was answered all the same. Over a
-/// network, the request may still be under way when this returns.
+/// Sends a write in such a way that its reply is lost unless the store is faster; returns whether it was answered.
+/// Over a network, the request may still be under way when this returns.
 async fn lose_the_reply(harness: &dyn Harness, expect: &Version, new: &Record, delay: Duration) -> bool {
     let (election, number, token) = ("a_lost_reply_is_unknown_not_failed", new.nonce, new.token.0);
     if harness.capabilities().processes {
@@ -311,22 +311,22 @@ async fn lose_the_reply(harness: &dyn Harness, expect: &Version, new: &Record, d
         let history = Rival::start(harness, election, number, token).kill_after(delay);
         return history.iter().any(|operation| matches!(operation.kind, history::Kind::Won { .. }));
     }
-    // Within one process only the caller itself can lose it; or the request before it.
+    // Within one process, only the caller itself or an earlier request can lose it.
     if number.is_multiple_of(2) {
         let _ = harness.open(election).await.compare_and_set(Some(expect), new).await;
     }
     false
 }
 
-/// A caller that stops waiting for a write does not know whether it is done. It may still be done, but only until another write: it names
-/// its version, however late it comes.
+/// A caller that abandons a write does not know its outcome. The write may still take effect, but only until another
+/// write: it names its expected version, however late it arrives.
 pub async fn a_write_that_was_given_up_is_done_before_the_next_or_never(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "a_write_that_was_given_up_is_done_before_the_next_or_never").await;
     let mut version = set(&one, None, 1).await.expect("created");
     for round in 1..=20 {
         let (given_up, next) = (record(10 * round), record(10 * round + 1));
         let mut writing = one.compare_and_set(Some(&version), &given_up);
-        // Asked for, and dropped before it is answered.
+        // Polled once, and dropped before its answer.
         let _ = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await;
         drop(writing);
         version = loop {
@@ -344,7 +344,8 @@ pub async fn a_write_that_was_given_up_is_done_before_the_next_or_never(harness:
     }
 }
 
-/// Every field comes back as it was, at the ends of its range too, and so do the fields of a later version.
+/// Every field is returned as it was written, including values at the ends of their range, and so are unknown fields
+/// of a later version.
 pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
     let [one, two] = open_twice(harness, "a_record_is_kept_whole_with_unknown_fields").await;
     let mut version = None;
@@ -355,7 +356,7 @@ pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
             let identity = Identity::new(node, incarnation);
             let whole = Record {
                 holder: Some(Holder { identity, address: text.to_owned() }),
-                // The end of the range of tokens: a greater number is no token.
+                // The end of the range of tokens: a greater number is no valid token.
                 token: FencingToken(number / 2),
                 duration: primacy_core::Duration::from_nanos(number),
                 renewal: number,
@@ -371,7 +372,7 @@ pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
     }
 }
 
-/// When no handle is left, the record is still there, with its version.
+/// When no handle is left, the record still exists, with its version.
 pub async fn a_record_outlives_its_handles(harness: &dyn Harness) {
     let election = "a_record_outlives_its_handles";
     let register = harness.open(election).await;
@@ -382,7 +383,7 @@ pub async fn a_record_outlives_its_handles(harness: &dyn Harness) {
     set(&register, Some(&first), 2).await.expect("the version still counts");
 }
 
-/// A write in one election is not seen in another, however similar their names.
+/// A write in one election does not affect another, however similar their names.
 pub async fn elections_do_not_touch_each_other(harness: &dyn Harness) {
     let names = ["election", "Election", "election ", "election/a", "élection", "election%", "election'--"];
     for (token, name) in (1..).zip(names) {
@@ -396,8 +397,8 @@ pub async fn elections_do_not_touch_each_other(harness: &dyn Harness) {
     }
 }
 
-/// A caller that waits for a change is woken by one, also by a change between the read and the waiting; and may stop waiting and begin
-/// again.
+/// A caller that waits for a change is woken by it, even by a change between the read and the wait; and it may
+/// abandon the wait and begin again.
 pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
     let [waiter, writer] = open_twice(harness, "changed_wakes_a_waiter").await;
     let mut version = set(&writer, None, 1).await.expect("created");
@@ -405,7 +406,7 @@ pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
         read_until(&waiter, token - 1).await;
         let woken = match token % 3 {
             0 => {
-                // Asked for, dropped, and asked for again after the write.
+                // Polled, dropped, and polled again after the write.
                 drop(tokio::time::timeout(Duration::ZERO, waiter.changed()).await);
                 version = set(&writer, Some(&version), token).await.expect("nobody else writes");
                 waiter.changed()
@@ -417,7 +418,7 @@ pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
             _ => {
                 let mut waiting = waiter.changed();
                 drop(tokio::time::timeout(Duration::ZERO, &mut waiting).await);
-                // It may have ended without a change; a future that has ended is not asked again.
+                // The future may have ended without a change, and must not be polled again then.
                 version = set(&writer, Some(&version), token).await.expect("nobody else writes");
                 waiter.changed()
             }
@@ -434,7 +435,7 @@ pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
     within(harness, "the waiter's end", waiting).await.expect("a waiter that does not panic");
 }
 
-/// A waiter is woken no later than the store's page says: by a write, and by a record that was deleted by hand.
+/// A waiter is woken within the documented bound: by a write, and by the deletion of the record by hand.
 pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
     let election = "changed_wakes_within_its_documented_bound";
     let [waiter, writer] = open_twice(harness, election).await;
@@ -444,7 +445,7 @@ pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
         let _ = read(&waiter).await;
         let waiter = Arc::clone(&waiter);
         let waiting = tokio::spawn(async move {
-            // It may wake without a change; then the waiter reads, and waits again.
+            // It may be woken without a change; then the waiter reads, and waits again.
             while waiter.read().await.ok().flatten().is_none_or(|(record, _)| record.token.0 < token) {
                 waiter.changed().await;
             }
@@ -470,7 +471,7 @@ pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
     }
 }
 
-/// After a read, or an own write, waiting rests: a caller that reads at every wake-up does not spin.
+/// After a read or an own write, a wait does not end at once: a caller that reads after every wake-up does not spin.
 pub async fn changed_rests_until_something_changes(harness: &dyn Harness) {
     let register = harness.open("changed_rests_until_something_changes").await;
     let rests = async || {
@@ -478,7 +479,7 @@ pub async fn changed_rests_until_something_changes(harness: &dyn Harness) {
             if tokio::time::timeout(Duration::from_millis(20), register.changed()).await.is_err() {
                 return true;
             }
-            // Some wake-ups without a change are allowed, and answered as a caller would.
+            // Some spurious wake-ups are allowed; each is followed by a read, as a caller would do.
             let _ = register.read().await;
         }
         false
@@ -494,7 +495,7 @@ pub async fn changed_rests_until_something_changes(harness: &dyn Harness) {
     }
 }
 
-/// Bytes that are no record of this version are an error for every reader, and no write replaces them.
+/// Bytes that are not a valid record of this version are an error for every reader, and no write replaces them.
 pub async fn what_is_no_record_is_refused_and_kept(harness: &dyn Harness) {
     let election = "what_is_no_record_is_refused_and_kept";
     let register = harness.open(election).await;
@@ -511,7 +512,7 @@ pub async fn what_is_no_record_is_refused_and_kept(harness: &dyn Harness) {
     }
 }
 
-/// A record that differs from others by its token alone.
+/// A record that differs from others only in its token.
 fn record(token: u64) -> Record {
     let mut record = Record::released(FencingToken(token), primacy_core::Duration::from_secs(10));
     record.nonce = token;
@@ -522,7 +523,7 @@ async fn open_twice(harness: &dyn Harness, election: &str) -> [Arc<dyn Register>
     [harness.open(election).await, harness.open(election).await]
 }
 
-/// Reads until the token is there, which it is at the first read of a linearizable store.
+/// Reads until the token is there; in a linearizable store the first read returns it.
 async fn read_until(register: &Arc<dyn Register>, token: u64) {
     let found = read(register).await.map(|(record, _)| record.token.0);
     assert_eq!(found, Some(token));
@@ -536,7 +537,7 @@ async fn set(
     register.compare_and_set(expect, &record(token)).await
 }
 
-/// Checks that a waiter was woken in time, but for the machine's own pauses.
+/// Checks that a waiter was woken in time, apart from the machine's own pauses.
 fn assert_within(stalls: &Stalls, bound: Duration, (from, to): (Instant, Instant)) {
     let took = to.saturating_duration_since(from);
     let stalled = stalls.in_the_latest(from.elapsed());

@@ -1,4 +1,4 @@
-//! A cell for one value with compare-and-set on versions, asked one request at a time: the specification of [`Register`].
+//! A register for one value with compare-and-set on versions: the sequential specification of [`Register`].
 //!
 //! [`Register`]: primacy_stores::Register
 
@@ -8,17 +8,17 @@ use std::hash::Hash;
 
 use crate::linearizability::{Answer, Effort, Model, Request, check};
 
-/// The cell, of values `T` under versions `V`.
+/// The register, with values `T` under versions `V`.
 #[derive(Clone, Debug)]
 pub struct RegisterModel<T, V> {
-    /// The values that came with each version in any answer. A version belongs to one write, so a value of unknown version is not under the
-    /// version of another value; without this, unknown writes could be strung together in any number of ways that no answer could ever tell
-    /// apart.
+    /// The values that came with each version in any answer. A version belongs to one write, so a value with an
+    /// unknown version cannot have the version of another value; without this rule, unknown writes could be combined
+    /// in any number of ways that no answer could ever distinguish.
     told: BTreeMap<V, Vec<T>>,
 }
 
 impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
-    /// The model of the cell that gave these answers.
+    /// The model of the register that gave these answers.
     #[must_use]
     pub fn of(history: &[Asked<T, V>]) -> Self {
         let mut told: BTreeMap<V, Vec<T>> = BTreeMap::new();
@@ -42,10 +42,10 @@ impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
     }
 }
 
-/// Checks that one cell can have answered so, and never gave two writes one version.
+/// Checks that one register can have given these answers, with a different version for each write.
 ///
 /// # Errors
-/// The answer that cannot have been, or that it is not known; for people.
+/// The impossible answer, or that the check is undecided, as text.
 pub fn judge<T, V>(history: &[Asked<T, V>]) -> Result<Effort, String>
 where
     T: Clone + Eq + Hash + Debug,
@@ -70,7 +70,7 @@ where
 }
 
 impl<T, V> Asked<T, V> {
-    /// The value and the version that this answer shows to belong together.
+    /// Returns the value and version that this answer shows to belong together.
     fn told(&self) -> Option<(&T, &V)> {
         match (&self.action, &self.answer) {
             (Action::CompareAndSet { value, .. }, Answer::Known(Reply::Done(version))) => {
@@ -85,16 +85,16 @@ impl<T, V> Asked<T, V> {
     }
 }
 
-/// A request to the cell.
+/// A request to the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T, V> {
     /// Read the value.
     Read,
-    /// Write `value` if the version is `expect`, where `None` means that there must be nothing.
+    /// Write `value` if the version is `expect`; `None` if there must be no value.
     CompareAndSet {
-        /// The version.
+        /// The expected version.
         expect: Option<V>,
-        /// The value.
+        /// The new value.
         value: T,
     },
 }
@@ -102,21 +102,21 @@ pub enum Action<T, V> {
 /// An answer of the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<T, V> {
-    /// To a read: the value and its version, if there is one.
+    /// To a read: the value with its version, if there is one.
     Found(Option<(T, V)>),
-    /// The write was done, and made this version.
+    /// The write took effect, with this new version.
     Done(V),
-    /// The version is another one, and nothing was written.
+    /// The version is another one, and the write had no effect.
     Conflict,
 }
 
-/// A request to it.
+/// A request to the register, with its answer.
 pub type Asked<T, V> = Request<Action<T, V>, Reply<T, V>>;
 
-/// The state of the cell.
+/// The state of the register.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State<T, V> {
-    /// Nothing yet.
+    /// No value yet.
     Absent,
     /// A value.
     Present(T, Label<V>),
@@ -127,12 +127,13 @@ pub enum State<T, V> {
 pub enum Label<V> {
     /// It is known.
     Known(V),
-    /// None of its writers was answered; all that is known are versions that it is not. The first answer that has it makes it known.
+    /// No write of the value was answered, so only versions that it cannot have are known. The first answer with the value shows its
+    /// version.
     Not(Vec<V>),
 }
 
 impl<V: Clone + Ord> Label<V> {
-    /// The label once it is known to be another one than `version`; `None` if it is that.
+    /// Returns the label once it is known not to be `version`; `None` if it is.
     fn without(&self, version: &V) -> Option<Self> {
         match self {
             Self::Known(known) => (known != version).then(|| self.clone()),
@@ -231,8 +232,8 @@ impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
         }
     }
 
-    /// The version that a write with this expectation replaces, if it can succeed here; the inner one is `None` where
-    /// there is nothing yet.
+    /// Returns the version that a write with this expectation replaces, if it can succeed here; the inner value is
+    /// `None` if there is no value yet.
     fn expected(&self, state: &State<T, V>, expect: Option<&V>) -> Option<Option<V>> {
         match (state, expect) {
             (State::Absent, None) => Some(None),

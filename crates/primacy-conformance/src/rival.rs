@@ -1,4 +1,4 @@
-//! Rivals for one record: each takes it again and again, and notes its requests and their answers.
+//! Rivals for one record: each writes it again and again, and records its requests with their answers.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ pub(crate) const LINE: &str = "primacy-rival ";
 /// The last line of a rival's process.
 const END: &str = "primacy-rival has ended";
 
-/// The longest time for which a store may answer that it is not there, in nanoseconds.
+/// The longest time for which a store may answer that it is unavailable, in nanoseconds.
 const UNAVAILABLE_MAX: u64 = 60_000_000_000;
 
-/// The environment variable for a rival's process: the URL, the election, its number and the last token, one a line.
+/// The environment variable of a rival's process: the URL, the election, its number and the last token, one per line.
 const ROLE_VARIABLE: &str = "PRIMACY_TEST_RIVAL";
 
-/// The environment variable that gives a rival's process faults: their seed.
+/// The environment variable with the seed of a rival's faults.
 pub(crate) const FAULTS_VARIABLE: &str = "PRIMACY_TEST_RIVAL_FAULTS";
 
 /// A rival.
@@ -32,7 +32,7 @@ struct Rival<F> {
     number: u64,
     faults: Option<Faults>,
     note: F,
-    /// A version that was read before the latest one.
+    /// A version from before the latest read.
     old: Option<Version>,
 }
 
@@ -42,10 +42,10 @@ struct Faults {
     switch: FaultSwitch,
 }
 
-/// The rival's reaction to the fault of a request.
+/// The plan for a request with a fault.
 enum Plan {
     Wait,
-    /// It is sent and not waited for: it may land at any time.
+    /// To abandon it after sending: it may be delivered at any time.
     GiveUp,
 }
 
@@ -65,9 +65,9 @@ impl Faults {
     }
 }
 
-/// Raises the token by one whenever no other rival was faster, until it is `last` or higher. Each operation is passed
-/// to `note` when its outcome is known, and a write also before it is sent. With a number for `faults`, requests are
-/// delayed, lost, or given up and land late, replies are lost, and now and then a write names a version of the past.
+/// Increments the token whenever no other rival was faster, until it is `last` or higher. Each operation is passed to
+/// `note` once its outcome is known, and a write also before it is sent. With a seed in `faults`, requests are
+/// delayed, lost, or abandoned and delivered late, replies are lost, and some writes name an old version.
 ///
 /// # Panics
 /// If the record is malformed, or cannot be read for a minute.
@@ -108,7 +108,7 @@ impl<F: FnMut(Operation)> Rival<F> {
             let start = now();
             let found = match self.register.read().await {
                 Ok(found) => found,
-                // Under many rivals a store may be too busy, and where one was killed it has to tidy up first.
+                // With many rivals a store may be too busy, and after a kill it may need time for its recovery.
                 Err(ReadError::Unavailable { .. }) if start < asked + UNAVAILABLE_MAX => {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
@@ -143,7 +143,7 @@ impl<F: FnMut(Operation)> Rival<F> {
                 Err(SetError::Unknown { .. }) => Kind::Unknown,
             },
             Plan::GiveUp => {
-                // Its outcome is not waited for, not even at the end.
+                // Its outcome is never awaited, not even at the end.
                 drop(tokio::spawn(async move { take(&*register, expect.as_ref(), number, token).await }));
                 Kind::Unknown
             }
@@ -156,7 +156,7 @@ impl<F: FnMut(Operation)> Rival<F> {
     }
 }
 
-/// Writes a record that names the rival by its nonce.
+/// Writes a record with the rival as holder, identified by its nonce.
 pub(crate) async fn take(
     register: &dyn Register,
     expect: Option<&Version>,
@@ -168,10 +168,11 @@ pub(crate) async fn take(
     register.compare_and_set(expect, &record).await
 }
 
-/// The command that runs this test program once more, as a rival on a handle of its own in the store of `url`: with nothing to do but the
-/// test `play_as_a_rival`, which calls [`play_if_told`].
+/// Returns the command that runs this test program as a rival on its own handle in the store of `url`: only the test
+/// `play_as_a_rival`, which calls [`play_if_told`].
 ///
 /// # Panics
+/// If the path of the test program is unknown.
 /// If a test does not know its own program.
 #[must_use]
 pub fn command(url: &str, election: &str, number: u64, last: u64) -> Command {
@@ -181,7 +182,7 @@ pub fn command(url: &str, election: &str, number: u64, last: u64) -> Command {
     command
 }
 
-/// Plays as the process of a rival, if this process was started by [`command`]; `open` opens an election by its URL.
+/// Runs as a rival's process, if this process was started by [`command`]; `open` opens an election by its URL.
 ///
 /// # Panics
 /// As [`play`].
@@ -193,16 +194,16 @@ pub async fn play_if_told(open: impl AsyncFn(&str, &str) -> Arc<dyn Register>) {
     play_as_process(open(url, election).await, number_of(number), number_of(last)).await;
 }
 
-/// Runs a rival's process: plays, and prints each operation at once, on a line of its own.
+/// Runs a rival's process: prints each operation at once, on a line of its own.
 async fn play_as_process(register: Arc<dyn Register>, number: u64, last: u64) {
     let faults = std::env::var(FAULTS_VARIABLE).ok().and_then(|seed| seed.parse().ok());
-    // The line before may be another program's, and not ended.
+    // Another program may have printed an incomplete line before.
     println!();
     play(register, number, last, faults, |operation| println!("{LINE}{operation}")).await;
     println!("{END}");
 }
 
-/// The operations that a rival's process has printed, and whether it came to its end.
+/// Returns the operations that a rival's process has printed, and whether it ran to its end.
 #[must_use]
 pub fn parse(printed: &str) -> (Vec<Operation>, bool) {
     let operations = printed.lines().filter_map(|line| line.strip_prefix(LINE)?.parse().ok());
@@ -213,7 +214,7 @@ pub(crate) fn hexadecimal(version: &Version) -> String {
     version.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Nanoseconds of the clock that all processes of this machine share, and that is never set.
+/// The time in nanoseconds on the monotonic clock that all processes of this machine share.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Duration::try_from(now).expect("this clock begins at 0");

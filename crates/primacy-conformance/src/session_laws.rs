@@ -10,7 +10,7 @@ use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{Pending, SessionError, Sessions};
-// On the simulated arm, this is the simulated time.
+// On the simulated arm, this is simulated time.
 use tokio::time::Instant;
 
 pub use self::news::*;
@@ -18,18 +18,18 @@ pub use self::standing::*;
 use crate::sessions_harness::{SessionCapabilities, SessionsHarness};
 use crate::stalls::Stalls;
 
-/// One promise of the stores that keep sessions.
+/// A guarantee of stores with sessions.
 #[derive(Debug)]
 pub struct SessionLaw {
-    /// Its name, which is the promise.
+    /// Its name, which states the guarantee.
     pub name: &'static str,
-    /// The claims that a store needs to be held to it.
+    /// The capabilities that a store needs to be checked.
     pub needs: SessionCapabilities,
     run: for<'a> fn(&'a dyn SessionsHarness) -> Pending<'a, ()>,
 }
 
 impl SessionLaw {
-    /// Holds a store to this law.
+    /// Checks a store against this law.
     ///
     /// # Panics
     /// If it is broken.
@@ -54,7 +54,7 @@ macro_rules! law {
     };
 }
 
-/// All laws; this is their one list.
+/// The single list of all laws.
 pub const SESSION_LAWS: [SessionLaw; 29] = [
     law!(where_nobody_stands_nobody_is_first),
     law!(a_session_has_one_entry_however_often_it_stands),
@@ -87,7 +87,7 @@ pub const SESSION_LAWS: [SessionLaw; 29] = [
     law!(changed_rests_for_whoever_has_lost_its_entry),
 ];
 
-/// A candidate of a law, with its session.
+/// A candidate in a law, with its session.
 struct Candidate {
     store: Arc<dyn Sessions>,
     holder: Holder,
@@ -95,7 +95,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// A new handle, with a session that lasts for the law.
+    /// Opens a new handle, with a session that outlasts the law.
     async fn new(harness: &dyn SessionsHarness, election: &str, name: &str) -> Self {
         let timeout = harness.long_timeout();
         Self::with(harness, election, name, timeout).await
@@ -111,7 +111,7 @@ impl Candidate {
         self.store.campaign(&self.session, &self.holder).await.expect("its session lives")
     }
 
-    /// Enters the queue, and is the first.
+    /// Enters the queue as the first.
     async fn lead(&self) -> FencingToken {
         match self.campaign().await {
             QueuePosition::First { token, .. } => token,
@@ -125,7 +125,7 @@ impl Candidate {
         self.store.leave(&self.session).await.expect("its session lives");
     }
 
-    /// Enters the queue behind another candidate; returns the first.
+    /// Enters the queue behind another candidate. Returns the first entry.
     async fn wait_behind(&self) -> Entry {
         match self.campaign().await {
             QueuePosition::Behind { first } => first,
@@ -135,7 +135,7 @@ impl Candidate {
         }
     }
 
-    /// Looks whenever it is woken, until it is the first.
+    /// Reads the queue at every wake-up, until this candidate is the first.
     async fn become_first(&self) -> FencingToken {
         loop {
             if let QueuePosition::First { token, .. } = self.campaign().await {
@@ -174,7 +174,7 @@ async fn within<T>(harness: &dyn SessionsHarness, what: &str, wait: impl Future<
     }
 }
 
-/// Checks that a waiter was woken in time, but for the machine's own pauses.
+/// Checks that a waiter was woken in time, apart from the machine's own pauses.
 fn assert_within(stalls: &Stalls, bound: Duration, (from, to): (Instant, Instant)) {
     let took = to.saturating_duration_since(from);
     let stalled = stalls.in_the_latest(from.elapsed());

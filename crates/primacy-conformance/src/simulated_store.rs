@@ -1,7 +1,7 @@
-//! The simulated arm: the simulator's own store, held to the same laws as every other.
+//! The simulated arm: the simulator's own store, under the same laws as every other.
 //!
-//! Between a caller and the store is a network whose delays are drawn from a seed, so that requests overtake each other. Time is tokio's,
-//! and is meant to be paused: then a run is over as soon as nothing is left to do, and goes the same way each time.
+//! Between a caller and the store is a network with delays drawn from a seed, so that requests overtake each other.
+//! Time is tokio's, and should be paused: then a run needs no real waiting, and is deterministic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,24 +23,25 @@ use crate::harness::{Capabilities, Harness};
 const DELAY_MAX: Duration = Duration::from_millis(20);
 /// The time after which a request or its reply is taken to be lost.
 const TIMEOUT: Duration = Duration::from_millis(100);
-/// The longest delay of the news of a change: a packet's way, and the way there and back of the read that follows.
+/// The maximum delay of the notification of a change: a packet's delay, and the round trip of the read that follows.
 const CHANGE_BOUND: Duration = Duration::from_millis(60);
 
-/// The faults of a simulated store, beside delays.
+/// The faults of a simulated store, in addition to delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// Nothing.
+    /// None.
     Calm,
-    /// The store is down or silent at times, loses replies, answers that the outcome is unknown, and gets a request twice.
+    /// The store is down or silent at times, loses replies, answers that the outcome is unknown, and receives some
+    /// requests twice.
     Rough,
-    /// It goes back to an earlier state, as after a restore from a backup: no register.
+    /// It returns to an earlier state, as after a restore from a backup; this violates the contract of a register.
     GoesBack,
-    /// As [`Rough`](Self::Rough), and the carrier of a request repeats it when no answer comes: no register, for a write that was done is
-    /// refused when it comes again.
+    /// As [`Rough`](Self::Rough), and requests without an answer are repeated on the way; this violates the contract
+    /// of a register, because a repeated write that took effect is refused.
     AsksTwice,
 }
 
-/// A simulated store under the laws.
+/// The simulated store.
 #[derive(Debug)]
 pub struct SimulatedStore {
     seed: u64,
@@ -57,13 +58,13 @@ struct Cell {
     weather: Weather,
 }
 
-/// A handle, with a network of its own.
+/// A handle, with its own network.
 #[derive(Debug)]
 struct Handle {
     cell: Arc<Cell>,
     name: NodeId,
     rng: Mutex<Rng>,
-    /// The count of changes when the store answered last.
+    /// The count of changes at the store's last answer.
     seen: AtomicU64,
 }
 
@@ -94,7 +95,7 @@ impl Harness for SimulatedStore {
     }
 
     fn patience(&self) -> Duration {
-        // This time passes only if nothing else is left to happen.
+        // Paused time advances this far only if nothing else can happen.
         Duration::from_secs(3_600)
     }
 
@@ -117,13 +118,13 @@ impl Harness for SimulatedStore {
 }
 
 impl Handle {
-    /// Sends a request, and returns its reply, unless that takes too long.
+    /// Sends a request. Returns its reply, or `None` after the timeout.
     async fn ask(&self, message: Message) -> Option<Message> {
         self.travel().await;
         let mut reply = self.serve(&message);
         let is_doubled = match self.cell.weather {
             Weather::Calm | Weather::GoesBack => false,
-            // A request that did not reach the store at all cannot be doubled.
+            // A request that was refused did not reach the store, and cannot be doubled.
             Weather::Rough => !is_refused(reply.as_ref()) && self.one_in(8),
             Weather::AsksTwice => reply.is_none(),
         };
@@ -161,7 +162,7 @@ impl Handle {
         if served.changed {
             self.cell.changes.send_modify(|count| *count += 1);
         }
-        // A refusal shows nothing of the record.
+        // A refusal contains no information about the record.
         let tells = match &served.reply {
             Some(
                 Message::ReadReply { found: Some(_), .. } | Message::CompareAndSetReply { result: Ok(_), .. },
@@ -234,7 +235,7 @@ impl Register for Handle {
         record: &'a Record,
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
-            // Fails for a record that a real store would refuse to carry.
+            // Fails for a record that a real store would refuse.
             record::encode(record)?;
             let (request, expect) = (RequestId(0), expect.cloned());
             let reply = self.ask(Message::CompareAndSet { request, expect, record: record.clone() }).await;
@@ -262,14 +263,14 @@ impl Register for Handle {
     fn changed(&self) -> Pending<'_, ()> {
         let mut changes = self.cell.changes.subscribe();
         Box::pin(async move {
-            // An error would mean that the cell is gone, which this handle holds.
+            // An error would mean that the store is gone, but this handle keeps it.
             let _ = changes.wait_for(|count| *count != self.seen.load(Ordering::SeqCst)).await;
             self.travel().await;
         })
     }
 }
 
-/// True if the store has answered that it is not there.
+/// True if the store has answered that it is unavailable.
 fn is_refused(reply: Option<&Message>) -> bool {
     match reply {
         Some(

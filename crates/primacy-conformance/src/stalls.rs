@@ -1,15 +1,15 @@
-//! The watch for the machine's own pauses: the time for which it let a thread wait that wanted to run, for which no
-//! judged code can be blamed.
+//! The watch for the machine's own pauses: the time for which it did not run a ready thread, for which the code under
+//! test cannot be blamed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which the thread that watches wants to run.
+/// The interval at which the watching thread wakes.
 const NAP: Duration = Duration::from_millis(5);
-/// The shortest delay that is noted.
+/// The shortest delay that is recorded.
 const LATE_MIN: Duration = Duration::from_millis(1);
 
-/// A thread that watches, until this is dropped.
+/// The watching thread, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     /// The times at which it woke late, each with the delay.
@@ -33,7 +33,7 @@ impl Stalls {
         Self { noted }
     }
 
-    /// The sum of the delays in the latest `span`: for an action of many steps, each of which may have been held up.
+    /// The sum of the delays in the latest `span`, for an action of many steps, each of which may have been delayed.
     pub(crate) fn in_the_latest(&self, span: Duration) -> Duration {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         noted.iter().rev().take_while(|(at, _)| at.elapsed() <= span).map(|(_, late)| *late).sum()

@@ -31,10 +31,10 @@ pub fn render(laws: &[&str], columns: &[(String, Vec<(&'static str, Outcome)>)])
     table
 }
 
-/// Puts a table into the place of a page that is marked for it, if `updates`; else checks that it is there.
+/// Replaces the marked part of a page by a table, if `updates`; otherwise checks that it is equal.
 ///
 /// # Panics
-/// If the page cannot be read or written, has no such place, or has another table.
+/// If the page cannot be read or written, has no such marks, or has another table.
 pub fn keep(page: &Path, (begin, end): (&str, &str), table: &str, updates: bool) {
     let text = std::fs::read_to_string(page).expect("the page can be read");
     let (before, rest) = text.split_once(begin).expect("the place of the table begins");

@@ -10,7 +10,7 @@ use rcgen::{
 
 use crate::{Place, strings};
 
-/// The validity of a certificate: from and until, in seconds from now.
+/// The validity of a certificate: begin and end, in seconds from now.
 #[derive(Clone, Copy, Debug)]
 pub struct Valid(pub i64, pub i64);
 
@@ -55,7 +55,7 @@ impl Authority {
     }
 }
 
-/// Writes a file whole, readable by its owner only, in place of the old one.
+/// Replaces a file atomically by one that only its owner can read.
 pub fn replace(place: &Place, file: &str, text: &str) {
     let new = place.path(&format!("{file}.new"));
     fs::write(&new, text).unwrap();

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::{Place, stderr, stdout, strings};
 
-/// The lease of the tests that are not about it: far longer than any pause of a busy machine, so that no check of theirs fails for it.
+/// The lease of tests that do not concern it: far longer than any pause of a busy machine, so that no check fails because of it.
 const LEASE: &str = "10m";
 
-/// The exit code and the findings of a run.
+/// The exit code and the findings of `primacy doctor`.
 #[derive(Debug)]
 pub struct Found {
     pub code: Option<i32>,
@@ -23,9 +23,9 @@ impl Found {
         Self { code: output.status.code(), told }
     }
 
-    /// Asks the doctor about the store of this URL.
+    /// Runs `primacy doctor` for the store of this URL.
     pub fn on(place: &mut Place, url: &str, more: &[&str]) -> Self {
-        // Some URLs have a password, which has no place on a command line.
+        // Some URLs contain a password, which does not belong on a command line.
         place.set("DOCTOR_STORE", url);
         let mut args =
             strings(&["doctor", "--json", "--store", "env:DOCTOR_STORE", "--watch", "1s", "--lease", LEASE]);
@@ -40,8 +40,8 @@ impl Found {
         found.unwrap_or_else(|| panic!("there is no check `{name}`: {:#}", self.told))
     }
 
-    /// Checks the verdict of this check, and that its findings contain `part`; and if it did not pass, that it says why and how it is
-    /// fixed.
+    /// Checks the verdict of this check, and that its findings contain `part`; and if it did not pass, that it states
+    /// a reason and a remedy.
     pub fn expect(&self, name: &str, verdict: &str, part: &str) {
         let check = self.check(name);
         let found = check["found"].as_str().expect("what was found is a text");
@@ -50,7 +50,7 @@ impl Found {
         assert!(verdict == "pass" || is_explained, "{check:#}");
     }
 
-    /// Checks that nothing failed, or that something did.
+    /// Checks the exit code, which shows whether any check failed.
     pub fn ends(&self, code: i32) {
         assert_eq!(self.code, Some(code), "{:#}", self.told);
         assert_eq!(self.told["verdict"] == "fail", code == 1, "{:#}", self.told);

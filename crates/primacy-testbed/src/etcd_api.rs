@@ -17,18 +17,18 @@ use tonic_prost::ProstCodec;
 /// The longest time to wait for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The longest time to wait for an answer that comes only when other clients have ended: a whole story.
+/// The longest time to wait for an answer that depends on the end of other clients.
 const WAITING_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The interval between two checks of a condition that is waited for.
 pub const POLL: Duration = Duration::from_millis(100);
 
-/// Three nodes that replicate a map and serve the etcd API, with these further arguments.
+/// Starts three nodes that replicate a map and serve the etcd API, with these further arguments.
 pub async fn open(arguments: &[&str]) -> Etcd {
     open_with(None, arguments).await
 }
 
-/// The same, where both sides show certificates.
+/// The same with mutual TLS.
 pub async fn open_with(tls: Option<Tls>, arguments: &[&str]) -> Etcd {
     Etcd::of_ours(Path::new(crate::primacy()), tls, arguments).await
 }
@@ -59,7 +59,7 @@ impl Asked {
         request
     }
 
-    /// Sends a request, and waits for the answer; longer for requests that are answered only when other clients have ended.
+    /// Sends a request, and waits for the answer; longer for requests whose answer depends on the end of other clients.
     pub async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, (Code, String)>
     where
         Q: Message + Clone + 'static,
@@ -76,7 +76,7 @@ impl Asked {
         answer.map(Response::into_inner).map_err(|status| told(&status))
     }
 
-    /// Sends this one request in a stream, and returns the stream of answers.
+    /// Sends one request as a stream, and returns the stream of answers.
     async fn stream<Q, A>(&self, method: &'static str, question: Q) -> Result<Streaming<A>, (Code, String)>
     where
         Q: Message + Clone + 'static,
@@ -92,7 +92,7 @@ impl Asked {
         answers.map(Response::into_inner).map_err(|status| told(&status))
     }
 
-    /// Sends a name, where the request has one, and nothing else, and waits until the answer begins: checks that the method is served.
+    /// Sends a request with only a name, if it has one, and waits until the answer begins: checks that the method is served.
     pub async fn reach(&self, path: &str, name: &str) -> Result<(), (Code, String)> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
@@ -121,8 +121,8 @@ impl Asked {
         self.stays(method::LEASE_KEEP_ALIVE, api::LeaseKeepAliveRequest { id }).await
     }
 
-    /// Observes an election from now on: the key of each leader, and its value. etcd answers nothing before there is one, so this is not
-    /// waited for.
+    /// Observes an election from now on: the key of each leader, and its value. etcd sends nothing until there is a
+    /// leader, so this does not wait.
     pub fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
         let (tell, told) = mpsc::unbounded_channel();
         let (asked, question) = (self.clone(), recipes::LeaderRequest { name: name.into() });
@@ -144,7 +144,7 @@ impl Asked {
         told
     }
 
-    /// Opens a stream of watches with a first request: etcd answers nothing before it has one.
+    /// Opens a stream of watches with a first request, before which etcd does not answer.
     pub async fn watches(&self, first: api::WatchUnion) -> Watches {
         self.stays(method::WATCH, api::WatchRequest { request: Some(first) }).await
     }

@@ -1,4 +1,5 @@
-//! Nodes that replicate a map, on disk by default, and serve the etcd API: as their operator and their clients see them.
+//! Nodes that replicate a map, on disk by default, and serve the etcd API: with operators' commands and clients'
+//! requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -36,13 +37,13 @@ impl Said {
     }
 }
 
-/// The nodes.
+/// The cluster.
 #[derive(Debug)]
 pub struct Keepers {
     pub place: Place,
     /// The durability of their logs: `fsync` or `memory`.
     metadata: &'static str,
-    /// The address at which each of them listens for its peers, also of nodes that were never started.
+    /// The peer address of each node, including nodes that were never started.
     addresses: BTreeMap<String, String>,
     nodes: BTreeMap<String, Node>,
 }
@@ -53,7 +54,7 @@ impl Keepers {
         Self::reserve(test, names).started(names)
     }
 
-    /// The same, where they keep it in memory.
+    /// The same with the logs in memory.
     pub fn start_in_memory(test: &str, names: &[&str]) -> Self {
         Self { metadata: "memory", ..Self::reserve(test, names) }.started(names)
     }
@@ -66,7 +67,7 @@ impl Keepers {
         self
     }
 
-    /// Reserves addresses for nodes with these names, and starts none of them.
+    /// Reserves addresses for nodes with these names, without starting them.
     pub fn reserve(test: &str, names: &[&str]) -> Self {
         let (place, nodes) = (Place::new(test), BTreeMap::new());
         let mut keepers = Self { place, metadata: "fsync", addresses: BTreeMap::new(), nodes };
@@ -87,7 +88,7 @@ impl Keepers {
         format!("{name}={address}")
     }
 
-    /// Forgets a node: it is ended, and not named to nodes that are started from now on.
+    /// Removes a node: it is ended, and not listed for nodes that start from now on.
     pub fn forget(&mut self, name: &str) -> String {
         self.nodes.remove(name);
         self.addresses.remove(name).unwrap()
@@ -102,7 +103,7 @@ impl Keepers {
         self.launch_within(&[], name, options);
     }
 
-    /// The same by a command that becomes the node.
+    /// The same, started by a command that becomes the node.
     pub fn launch_within(&mut self, within: &[String], name: &str, options: &[&str]) {
         let peers: Vec<String> =
             self.addresses.iter().map(|(node, address)| format!("{node}={address}")).collect();
@@ -114,7 +115,7 @@ impl Keepers {
         self.nodes.insert(name.to_owned(), Node::start_within(&self.place, within, name, &args));
     }
 
-    /// Starts a node again that has ended.
+    /// Restarts a node that has ended.
     pub fn restart(&mut self, name: &str) {
         let node = self.nodes.get_mut(name).unwrap();
         node.restart(&self.place);
@@ -142,7 +143,7 @@ impl Keepers {
         self.place.path(name)
     }
 
-    /// The path of a file of its log.
+    /// The path of a segment file of its log.
     pub fn log(&self, name: &str) -> PathBuf {
         self.dir(name).join(format!("{ELECTION}@{name}.log"))
     }
@@ -161,7 +162,7 @@ impl Keepers {
         leader.unwrap()
     }
 
-    /// Makes this node lead.
+    /// Makes this node the leader.
     pub fn lead(&mut self, name: &str) {
         let leader = self.leader();
         if leader != name {
@@ -170,7 +171,7 @@ impl Keepers {
         wait_until("the transfer", || self.leader() == name);
     }
 
-    /// The words of an operator's command for this node.
+    /// The command line of an operator's command for this node.
     fn words(&self, asked: &str, args: &[&str]) -> Vec<String> {
         let dir = self.dir(asked);
         let target = ["--election", ELECTION, "--state-dir", dir.to_str().unwrap()];
@@ -183,12 +184,12 @@ impl Keepers {
         Said { code: output.status.code(), stdout: stdout(&output), stderr: stderr(&output) }
     }
 
-    /// Starts an operator's command at a node, which takes its time.
+    /// Starts an operator's command at a node, without waiting for its end.
     pub fn begin(&self, asked: &str, args: &[&str]) -> Node {
         Node::start(&self.place, "operator", &self.words(asked, &[args, &["--json"]].concat()))
     }
 
-    /// The status of a node; waits until a node that was just started answers.
+    /// The status of a node; waits until a newly started node answers.
     pub fn who(&self, asked: &str) -> Value {
         let mut who = None;
         wait_until("an answer", || {
@@ -203,7 +204,7 @@ impl Keepers {
         self.who(name)["peers"]["metadata"]["recovering"] == true
     }
 
-    /// The voters by this node's list, each with its address.
+    /// The voters in this node's list, each with its address.
     pub fn voters(&self, asked: &str) -> BTreeMap<String, String> {
         let said = self.verb(asked, &["member", "list", "--json"]);
         said.is(0, &[]);
@@ -211,12 +212,12 @@ impl Keepers {
         serde_json::from_value(said["voters"].clone()).unwrap()
     }
 
-    /// These nodes with their addresses, as a list of voters is.
+    /// These nodes with their addresses, in the form of a list of voters.
     pub fn listed(&self, names: &[&str]) -> BTreeMap<String, String> {
         names.iter().map(|&name| (name.to_owned(), self.addresses[name].clone())).collect()
     }
 
-    /// Waits until each of these lists all of them as the voters.
+    /// Waits until each of these nodes lists all of them as the voters.
     pub fn all_vote(&self, names: &[&str]) {
         let wanted = self.listed(names);
         for name in names {
@@ -235,14 +236,14 @@ impl Keepers {
         Asked::new(&self.etcd_api(name)).await
     }
 
-    /// Writes a key, once; its value is [`value`] of it.
+    /// Writes a key once, with its [`value`].
     pub async fn put(&self, name: &str, key: &str) -> Result<(), (Code, String)> {
         let put = api::PutRequest { key: key.into(), value: value(key), ..Default::default() };
         let answer: Result<api::PutResponse, _> = self.asked(name).await.ask(method::PUT, &put).await;
         answer.map(drop)
     }
 
-    /// Writes a key until the write is acknowledged, which needs a leader.
+    /// Retries the write of a key until it is acknowledged, which needs a leader.
     pub async fn write(&self, name: &str, key: &str) {
         let began = Instant::now();
         while let Err(error) = self.put(name, key).await {
@@ -251,7 +252,7 @@ impl Keepers {
         }
     }
 
-    /// Writes so many keys with this prefix.
+    /// Writes this number of keys with this prefix.
     pub async fn write_some(&self, name: &str, begin: &str, count: usize) -> BTreeSet<String> {
         let keys: BTreeSet<String> = (0..count).map(|index| format!("{begin}-{index}")).collect();
         for key in &keys {
@@ -260,7 +261,7 @@ impl Keepers {
         keys
     }
 
-    /// All keys by this node's etcd API, with every earlier write. Checks that each has its own value.
+    /// Returns all keys by a linearizable read at this node's etcd API. Checks that each has its own value.
     pub async fn keys(&self, name: &str) -> BTreeSet<String> {
         let all = api::RangeRequest { key: vec![0], range_end: vec![0], ..Default::default() };
         let (asked, began) = (self.asked(name).await, Instant::now());
@@ -280,7 +281,7 @@ impl Keepers {
     }
 }
 
-/// The value that is written under a key: long enough that a small disk is full soon.
+/// The value of a key: long enough to fill a small disk soon.
 pub fn value(key: &str) -> Vec<u8> {
     key.bytes().cycle().take(8 << 10).collect()
 }

@@ -1,4 +1,4 @@
-//! The resource that the jobs write to.
+//! The resource that jobs write to.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

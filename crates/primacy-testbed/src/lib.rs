@@ -1,7 +1,7 @@
 //! The testbed of the command: its processes, their output, and the ledger that their jobs write to.
 //!
-//! The command is tested from outside: by its exit codes and messages, by the process table, by locks that its
-//! jobs take, and by what is in the ledger.
+//! The command is tested from outside: by its exit codes and messages, the process table, the locks of its jobs, and
+//! the contents of the ledger.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 #![allow(missing_docs, reason = "tests alone use it, and its names say the rest")]
@@ -32,10 +32,10 @@ use primacy_conformance::live::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The longest time to wait for anything that must happen, on a busy machine.
+/// The longest time to wait for an expected event on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The variable that marks everything that a test starts, so that the test can end it.
+/// The variable that marks all processes of a test, so that the test can end them.
 pub const TEST_MARK: &str = "PRIMACY_TEST_MARK";
 
 /// The command `primacy`.
@@ -56,7 +56,7 @@ pub fn primacy_lab() -> &'static str {
     &PROGRAM
 }
 
-/// The path of a program of this workspace, which lies beside the directory of its test binaries.
+/// The path of a program of this workspace, beside the directory of its test binaries.
 fn built(name: &str, package: &str) -> String {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().with_file_name(name);
@@ -64,10 +64,10 @@ fn built(name: &str, package: &str) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// Waits for a server, and returns it with its runtime; `None`, with a line that says so, where there can be none.
+/// Waits for a server, and returns it with its runtime; `None`, with a printed reason, if the server is unavailable.
 ///
 /// # Panics
-/// If there can be none, and it is required.
+/// If it is unavailable and required.
 pub fn started<T>(
     name: &str,
     start: impl Future<Output = Result<T, String>>,
@@ -84,8 +84,8 @@ pub fn started<T>(
     }
 }
 
-/// The start of a command whose words follow. It resets ignored signals: these tests may run under `nohup` or in the background of a
-/// shell, and `primacy` inherits the signals that are ignored there.
+/// The beginning of a command line that resets ignored signals: these tests may run under `nohup` or in the
+/// background of a shell, and `primacy` inherits the ignored signals.
 fn as_from_a_terminal() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP,INT");
@@ -103,7 +103,7 @@ pub fn get(address: &str, method: &str, path: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// A directory, and everything that was started under its mark; both are gone when it is dropped.
+/// A temporary directory, with all processes under its mark; both are removed on drop.
 #[derive(Debug)]
 pub struct Place {
     dir: PathBuf,
@@ -121,7 +121,7 @@ impl Place {
         Self { dir, mark, variables: Vec::new() }
     }
 
-    /// Sets a variable for everything that is started here from now on.
+    /// Sets an environment variable for all processes started from now on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
@@ -134,7 +134,7 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// A command that is `primacy` with these arguments, marked, with a state directory of its own.
+    /// A command of `primacy` with these arguments, with the mark and a state directory of its own.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
         self.command_of(primacy(), args)
     }
@@ -151,8 +151,9 @@ impl Place {
         command
     }
 
-    /// Copies a program to this place, by a process of its own: a descriptor that this one writes by could be inherited by another test's
-    /// child, and a program that is open for writing cannot be run ("Text file busy").
+    /// Copies a program to this directory, by a separate process: a file descriptor opened for writing here could be
+    /// inherited by another test's child, and a program that is open for writing cannot be executed ("Text file
+    /// busy").
     pub fn copy_program(&self, from: &str, name: &str) -> PathBuf {
         let program = self.path(name);
         assert!(Command::new("cp").arg(from).arg(&program).status().unwrap().success(), "copy {from}");
@@ -170,12 +171,12 @@ impl Place {
         self.command(args).output().unwrap()
     }
 
-    /// The processes that were started here and are still alive.
+    /// The live processes that were started here.
     pub fn alive(&self) -> Vec<table::Process> {
         table::with_variable(TEST_MARK, &self.mark)
     }
 
-    /// Waits until nothing that was started here is alive.
+    /// Waits until no process that was started here is alive.
     pub fn wait_until_empty(&self) {
         wait_until("the end of everything that was started", || self.alive().is_empty());
     }
@@ -183,7 +184,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Repeat until none is left: a process that is killed may just be starting another.
+        // Repeat until none is left: a killed process may just have started another.
         loop {
             let alive = self.alive();
             if alive.is_empty() {
@@ -198,7 +199,7 @@ impl Drop for Place {
     }
 }
 
-/// The output of a process, line by line, as it comes.
+/// The output of a process, line by line, as it arrives.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessOutput {
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
@@ -277,7 +278,7 @@ pub struct Node {
     /// The output of its earlier incarnations.
     pub past: Vec<String>,
     args: Vec<String>,
-    /// The command that brings it to where it runs, where that is not here, and becomes it.
+    /// The command prefix that starts it elsewhere and becomes it; empty by default.
     within: Vec<String>,
     program: &'static str,
     child: Child,
@@ -289,7 +290,8 @@ impl Node {
         Self::start_within(place, &[], name, args)
     }
 
-    /// The same by a command that becomes `primacy`, so that its number is the supervisor's: in other namespaces.
+    /// The same with a command prefix that becomes `primacy`, for example in other namespaces, so that the process
+    /// number stays the supervisor's.
     pub fn start_within(place: &Place, within: &[String], name: &str, args: &[String]) -> Self {
         Self::start_program(place, primacy(), false, within, name, args)
     }
@@ -319,7 +321,7 @@ impl Node {
         Self { name: name.to_owned(), told, past: Vec::new(), args, within, program, child }
     }
 
-    /// Starts it again, when it has ended. Its earlier output is kept apart.
+    /// Restarts it after its end. Its earlier output is kept separately.
     pub fn restart(&mut self, place: &Place) {
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.told.all());
@@ -349,7 +351,7 @@ impl Node {
         pid_of(&self.told.last("guardian")?)
     }
 
-    /// Its newest job, if that has not ended.
+    /// Its newest job, unless that has ended.
     pub fn job(&self) -> Option<Pid> {
         let events = self.told.events();
         let last = events
@@ -359,7 +361,7 @@ impl Node {
         if last["event"] == "started" { pid_of(last) } else { None }
     }
 
-    /// Whether it leads, by its own account.
+    /// True if it leads, as it reports.
     pub fn leads(&self) -> bool {
         let events = self.told.events();
         let last =
@@ -367,7 +369,7 @@ impl Node {
         last.is_some_and(|last| last["event"] == "elected")
     }
 
-    /// Its whole output, of all incarnations.
+    /// The output of all its incarnations.
     pub fn history(&self) -> String {
         format!("{}\n{}", self.past.join("\n"), self.told.all().join("\n"))
     }
@@ -402,7 +404,7 @@ fn pid_of(event: &Value) -> Option<Pid> {
     Pid::from_raw(i32::try_from(event["pid"].as_i64()?).ok()?)
 }
 
-/// Waits, with a bound, until something holds.
+/// Waits, with a bound, until a condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
@@ -411,7 +413,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A list of peers on ports that nothing listens on.
+/// A list of peers on free ports.
 pub fn peers(names: &[&str]) -> String {
     names.iter().map(|name| format!("{name}=127.0.0.1:{}", free_port())).collect::<Vec<_>>().join(",")
 }
@@ -420,7 +422,7 @@ pub fn strings(args: &[&str]) -> Vec<String> {
     args.iter().map(|&arg| arg.to_owned()).collect()
 }
 
-/// The words of a command line without spaces in its arguments.
+/// Splits a command line without spaces in its arguments into words.
 pub fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
@@ -433,12 +435,13 @@ pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A small generator for choices that can be repeated (SplitMix64).
+/// A small generator for reproducible choices (SplitMix64).
 #[derive(Debug)]
 pub struct Choices(u64);
 
 impl Choices {
-    /// From `PRIMACY_SEED`, or the clock; printed, so that a run can be repeated as far as processes can.
+    /// Seeds the generator by `PRIMACY_SEED`, or the clock; the seed is printed, so that a run can be repeated as far
+    /// as the scheduling of processes allows.
     pub fn new(test: &str) -> Self {
         let seed = std::env::var("PRIMACY_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(primacy::clock::wall_millis);

@@ -1,6 +1,7 @@
-//! A network namespace for each node, joined by a bridge in one more; packets of a cut link are dropped where they would arrive, by
-//! nftables in the receiver's namespace. A cut link is silent: no close and no refusal gets through. It needs root, and the commands `ip`
-//! and `nft`. The next run of chaos removes what a killed process has left.
+//! A network namespace for each node, joined by a bridge in another one. Packets of a cut link are dropped on
+//! arrival, by nftables in the receiver's namespace. A cut link is silent: neither a close nor a refusal gets
+//! through. It needs root, and the commands `ip` and `nft`. The next run of chaos removes what a killed process has
+//! left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -8,13 +9,13 @@ use std::process::{Command, Stdio};
 
 use crate::run_error::{RunError, call};
 
-/// The prefix of all namespaces' names; the number of the process that made them follows.
+/// The prefix of all namespaces' names, followed by the number of the process that created them.
 pub const PREFIX: &str = "primacy-chaos-";
 
-/// The port of every node, which has an address of its own. A node that is replaced and the one that takes its place are
-/// there at the same time; so they have this one and the next in turns.
+/// The port of every node, which has its own address. A replaced node and its successor exist at the same time, so
+/// their ports alternate between this one and the next.
 const PORT: u16 = 7400;
-/// The port of a node's etcd API; of these there are two as well.
+/// The port of a node's etcd API, which alternates likewise.
 const ETCD_API_PORT: u16 = 2379;
 
 /// The namespaces of some nodes; dropping it removes them.
@@ -26,17 +27,17 @@ pub struct Network {
     cuts: Vec<Cut>,
 }
 
-/// The links and the shares of traffic that are dropped.
+/// The links that are cut, and the shares of packets that are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// From the first to the second, counted from 0.
+    /// From the first node to the second, by their indexes from 0.
     pub links: BTreeSet<(usize, usize)>,
     /// The share of all packets arriving at a node that is dropped, in per cent.
     pub shares: BTreeMap<usize, u64>,
 }
 
 impl Cut {
-    /// The cut that separates this part of the nodes from all others.
+    /// The cut that separates these nodes from all others.
     #[must_use]
     pub fn apart(part: &[usize], nodes: usize) -> Self {
         let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
@@ -44,7 +45,7 @@ impl Cut {
         Self { links, shares: BTreeMap::new() }
     }
 
-    /// The number of dropped packets, of all that the nodes have dropped, that this cut explains.
+    /// The number of the nodes' dropped packets that this cut explains.
     fn dropped(&self, by_node: &[Dropped]) -> u64 {
         let of =
             |to: usize, from| by_node.get(to).and_then(|dropped| dropped.get(&from)).copied().unwrap_or(0);
@@ -54,10 +55,10 @@ impl Cut {
 }
 
 impl Network {
-    /// Makes a namespace for each of these nodes; `name` distinguishes it from others of this process.
+    /// Creates a namespace for each of these nodes; `name` distinguishes it from others of this process.
     ///
     /// # Errors
-    /// [`RunError::Program`] if `ip` is not there, or this user may not make namespaces.
+    /// [`RunError::Program`] if `ip` is missing, or this user may not create namespaces.
     pub fn new(name: &str, nodes: &[String]) -> Result<Self, RunError> {
         let prefix = format!("{PREFIX}{}-{name}-", std::process::id());
         let mut network = Self { prefix, nodes: nodes.to_vec(), made: Vec::new(), cuts: Vec::new() };
@@ -71,7 +72,7 @@ impl Network {
                 "ip",
                 &["-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "net0", "netns", &own],
             )?;
-            // Iproute's own word for the bridge of a port.
+            // iproute2 names the bridge of a port by this keyword.
             call("ip", &["-n", &hub, "link", "set", &port, "master", "bridge", "up"])?;
             call("ip", &["-n", &own, "address", "add", &format!("{}/24", address(index)), "dev", "net0"])?;
             call("ip", &["-n", &own, "link", "set", "net0", "up"])?;
@@ -87,32 +88,32 @@ impl Network {
         Ok(full)
     }
 
-    /// The name of the node's namespace in the system.
+    /// The system's name of the node's namespace.
     #[must_use]
     pub fn namespace(&self, node: &str) -> String {
         format!("{}{node}", self.prefix)
     }
 
-    /// The nodes, in the order in which they are counted, as `--peers` takes them.
+    /// The nodes in the order of their indexes, in the form of `--peers`.
     #[must_use]
     pub fn peers(&self) -> String {
         let peer = |(index, name): (usize, &String)| format!("{name}={}:{PORT}", address(index));
         self.nodes.iter().enumerate().map(peer).collect::<Vec<_>>().join(",")
     }
 
-    /// The address at which peers reach the node at this place; `generation` counts the nodes at it, from 0.
+    /// The address at which peers reach the node at this place; `generation` counts the nodes at the place, from 0.
     #[must_use]
     pub fn address(&self, place: usize, generation: u32) -> String {
         format!("{}:{}", address(place), PORT + turn(generation))
     }
 
-    /// The address at which clients reach it.
+    /// The address of the node's etcd API.
     #[must_use]
     pub fn etcd_api(&self, place: usize, generation: u32) -> String {
         format!("{}:{}", address(place), ETCD_API_PORT + turn(generation))
     }
 
-    /// Cuts this beside what is cut already.
+    /// Adds a cut to the present ones.
     ///
     /// # Errors
     /// [`RunError::Program`]
@@ -121,8 +122,8 @@ impl Network {
         self.apply()
     }
 
-    /// Joins everything again, and returns the number of packets that were dropped since: in all, and for each cut, in the order of the
-    /// cuts.
+    /// Removes all cuts. Returns the number of packets dropped since then: in all, and for each cut, in the order of
+    /// the cuts.
     ///
     /// # Errors
     /// [`RunError::Program`]
@@ -164,7 +165,7 @@ impl Drop for Network {
     }
 }
 
-/// The port of this generation, of the two.
+/// The port of this generation, one of two.
 fn turn(generation: u32) -> u16 {
     u16::from(generation % 2 == 1)
 }
@@ -174,7 +175,7 @@ fn address(index: usize) -> String {
     format!("10.77.0.{}", index + 1)
 }
 
-/// The rules of one node, which replace the earlier ones in one step.
+/// The rules of one node, which replace the earlier ones atomically.
 fn rules(node: usize, cut: &Cut) -> String {
     let mut lines = String::new();
     for (from, _) in cut.links.iter().filter(|(_, to)| *to == node) {
@@ -189,10 +190,10 @@ fn rules(node: usize, cut: &Cut) -> String {
     )
 }
 
-/// The packets that the rules of a node have dropped: by the node of origin, and of all that arrived (`None`).
+/// The packets dropped by the rules of a node: by the node of origin, and among all arriving packets (`None`).
 type Dropped = BTreeMap<Option<usize>, u64>;
 
-/// Reads that from a list of rules.
+/// Parses these counts from a list of rules.
 fn dropped_by(listed: &str) -> Dropped {
     let mut dropped = Dropped::new();
     for line in listed.lines() {
@@ -221,7 +222,7 @@ fn run_nft(namespace: &str, script: &str) -> Result<(), RunError> {
     }
 }
 
-/// Checks that namespaces and both sorts of rules can be made here; the error says what is missing.
+/// Checks that namespaces and both kinds of rules can be created here; the error states what is missing.
 ///
 /// # Errors
 /// [`RunError::Program`]
@@ -231,7 +232,7 @@ pub fn probe() -> Result<(), RunError> {
     let cut = Cut { links: BTreeSet::from([(1, 0)]), shares: BTreeMap::from([(0, 50)]) };
     let made = run_nft(&name, &rules(0, &cut)).and_then(|()| {
         let listed = call("ip", &["netns", "exec", &name, "nft", "list", "ruleset"])?;
-        // A command that succeeds does not prove that the rule is in the list.
+        // A successful command does not prove that the rule is in the list.
         if listed.contains("10.77.0.2 counter") && listed.contains("numgen random mod 100 < 50 counter") {
             Ok(())
         } else {

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 /// A failure of the run itself.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A program of the system failed, or is not there.
+    /// A system program failed, or is missing.
     #[error("`{line}` failed: {said}")]
     Program {
-        /// Its command line.
+        /// The command line.
         line: String,
         /// Its output.
         said: String,
@@ -18,7 +18,7 @@ pub enum RunError {
     /// A file could not be used.
     #[error("cannot {doing} {path}: {error}", path = .path.display())]
     File {
-        /// The operation that was tried.
+        /// The attempted operation.
         doing: &'static str,
         /// The file.
         path: PathBuf,
@@ -32,10 +32,10 @@ pub enum RunError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// The record of a run lacks something that it must have.
+    /// The record of a run is incomplete.
     #[error("the record of the run is not whole: {0}")]
     NotWhole(String),
 }
@@ -47,10 +47,10 @@ impl RunError {
     }
 }
 
-/// Runs a program of the system to its end, and returns its output.
+/// Runs a system program to its end, and returns its output.
 ///
 /// # Errors
-/// [`RunError::Program`] if it is not there, or fails.
+/// [`RunError::Program`] if it is missing, or fails.
 pub fn call(program: &str, args: &[&str]) -> Result<String, RunError> {
     let line = || format!("{program} {}", args.join(" "));
     let failed = |said: String| RunError::Program { line: line(), said };

@@ -1,18 +1,18 @@
-//! A segment of a log on disk: the layout that a test must know to damage it at a chosen place.
+//! A segment of a log on disk: its layout, which a test must know to damage it at a chosen position.
 
 use std::ops::Range;
 
-/// The first page of a file of a log, and a slot of a state file.
+/// The size of the first page of a log file, and of a slot of a state file.
 pub const PAGE: usize = 4096;
 
-/// The length of the header before the content of a block: the mark, the checksum of the header, the length, the checksum of the
-/// content.
+/// The length of the header before the content of a block: the mark, the checksum of the header, the length, the
+/// checksum of the content.
 pub const BLOCK_HEADER: usize = 16;
 
-/// The name of the first one.
+/// The file name of the first segment.
 pub const FIRST: &str = "0000000000000001.segment";
 
-/// The random number of a segment: in its first page, after a tag and its length.
+/// The random id of a segment: in its first page, after a tag and its length.
 fn id(segment: &[u8]) -> Vec<u8> {
     let at = segment[..PAGE].windows(2).position(|two| two == [0x1a, 16]).unwrap() + 2;
     let mut id = segment[at..at + 16].to_vec();
@@ -20,7 +20,7 @@ fn id(segment: &[u8]) -> Vec<u8> {
     id
 }
 
-/// The blocks, each with its header.
+/// The positions of the blocks, each with its header.
 pub fn blocks(segment: &[u8]) -> Vec<Range<usize>> {
     let mark = &id(segment)[..4];
     let (mut blocks, mut at) = (Vec::new(), PAGE);
@@ -33,7 +33,7 @@ pub fn blocks(segment: &[u8]) -> Vec<Range<usize>> {
     blocks
 }
 
-/// The content of this block as it was before it was combined with the segment's id.
+/// The content of this block before it was combined with the segment's id.
 pub fn content(segment: &[u8], block: &Range<usize>) -> Vec<u8> {
     masked(&id(segment), &segment[block.start + BLOCK_HEADER..block.end - 1])
 }
@@ -42,7 +42,7 @@ fn masked(id: &[u8], content: &[u8]) -> Vec<u8> {
     content.iter().zip(id.iter().cycle()).map(|(byte, key)| byte ^ key).collect()
 }
 
-/// A block with this content at this place of a segment.
+/// Returns a block with this content for this position of a segment.
 pub fn block(segment: &[u8], at: usize, content: &[u8]) -> Vec<u8> {
     let id = id(segment);
     let content = &[masked(&id, content), vec![0xff]].concat();

@@ -1,20 +1,20 @@
-//! A disk that becomes full.
+//! A small disk that can be filled.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::{Place, strings};
 
-/// A small disk in memory. It is mounted in a mount namespace of its own, which needs no privileges where users may have namespaces.
+/// A small disk in memory, mounted in its own mount namespace, which needs no privileges where users may create namespaces.
 #[derive(Debug)]
 pub struct SmallDisk {
-    /// A process that keeps the namespaces, as long as its input is open.
+    /// A process that keeps the namespaces alive, as long as its input is open.
     holder: Child,
     dir: String,
 }
 
 impl SmallDisk {
-    /// Mounts a disk of so many KiB in this place, with a filler on it.
+    /// Mounts a disk of this many KiB here, with a filler file on it.
     pub fn mount(place: &Place, name: &str, size: u32, filler: u32) -> Self {
         let dir = place.text(name);
         std::fs::create_dir(&dir).unwrap();
@@ -32,13 +32,13 @@ impl SmallDisk {
         Self { holder, dir }
     }
 
-    /// The words that run a command in the namespaces of this disk.
+    /// The command prefix that runs a command in the namespaces of this disk.
     pub fn within(&self) -> Vec<String> {
         let holder = self.holder.id().to_string();
         strings(&["nsenter", "--target", &holder, "--user", "--mount", "--preserve-credentials"])
     }
 
-    /// Takes all the room that is left.
+    /// Fills the disk.
     pub fn fill(&self) {
         let within = self.within();
         let script = format!("cat /dev/zero >> {}/filler", self.dir);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-/// A process: its number, and when it was started, without which the number means nothing.
+/// A process: its number, and the time of its start, without which a number may be another process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     pub pid: i32,
@@ -21,7 +21,7 @@ impl Process {
     pub fn now(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        // A zombie, which has ended and was not reaped, is no process any more.
+        // A zombie has ended, and is only waiting to be reaped.
         if matches!(*fields.first()?, "Z" | "X") {
             return None;
         }
@@ -76,7 +76,7 @@ pub fn with_variable(name: &str, value: &str) -> Vec<Process> {
     marked.filter_map(Process::now).collect()
 }
 
-/// Polls which jobs are alive, and notes when jobs of two leaderships are alive at a time.
+/// A thread that polls which jobs are alive, and records when jobs of two leaderships are alive at the same time.
 #[derive(Debug)]
 pub struct Watch {
     done: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ pub struct Watch {
     thread: Option<JoinHandle<Vec<String>>>,
 }
 
-/// The interval between two looks.
+/// The interval between two polls.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 impl Watch {
@@ -104,8 +104,8 @@ impl Watch {
         Self { done, looks, thread: Some(thread) }
     }
 
-    /// Ends the watch. Returns every time that the jobs of two leaderships were seen alive at a time, and the number of
-    /// looks.
+    /// Ends the watch. Returns every time at which the jobs of two leaderships were alive together, and the number of
+    /// polls.
     pub fn finish(mut self) -> (Vec<String>, u64) {
         self.done.store(true, Ordering::SeqCst);
         let overlaps = self.thread.take().unwrap().join().unwrap();
@@ -113,7 +113,7 @@ impl Watch {
     }
 }
 
-/// A job's process: its token, and its command line for people.
+/// A job's process: its token, and its command line.
 type Job = (String, String);
 
 fn look(ledger: &str) -> Vec<String> {
@@ -133,8 +133,8 @@ fn look(ledger: &str) -> Vec<String> {
     if !of_several(&jobs) {
         return Vec::new();
     }
-    // The table was not read in one moment: the first job may have ended before the second began. But all of them
-    // had begun by now; so the jobs that are still alive are alive together.
+    // The table is not read atomically: the first job may have ended before the second began. But all of them had
+    // begun by now, so the jobs that are still alive are alive together.
     jobs.retain(|process, _| process.is_alive());
     if of_several(&jobs) { vec![format!("alive together: {jobs:?}")] } else { Vec::new() }
 }
@@ -145,7 +145,7 @@ fn line(pid: i32) -> String {
     args.join(" ")
 }
 
-/// True if this is a job, and not the guardian that is about to become one.
+/// True if this is a job, rather than a guardian that is about to become one.
 fn is_job(pid: i32, ledger: &str) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
     let args: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();

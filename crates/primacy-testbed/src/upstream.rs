@@ -1,4 +1,4 @@
-//! A service that knows nothing of tokens, and notes what reaches it; and clients of the proxy in front of it.
+//! A service that ignores tokens and records the requests that reach it; and clients of the proxy in front of it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,20 +20,20 @@ use tokio::sync::{Notify, mpsc};
 /// The longest time that a write takes.
 const WORK_MAX_MS: usize = 7;
 
-/// The requests and connections that the service has seen.
+/// The requests and connections that have reached the service.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// The token of each request, in the order in which they came.
+    /// The token of each request, in the order of arrival.
     pub tokens: Mutex<Vec<u64>>,
-    /// The token of each write, in the order in which they took effect, which is a while after they came.
+    /// The token of each write, in the order in which the writes took effect, some time after their arrival.
     pub effects: Mutex<Vec<u64>>,
-    /// `began 7`, `ended 7` or `dropped 7`, for requests that wait.
+    /// `began 7`, `ended 7` or `dropped 7`, for the requests that wait.
     pub waits: Mutex<Vec<String>>,
     pub connections: AtomicU64,
     pub go: Notify,
 }
 
-/// The service, on a port of its own, in the runtime of the test.
+/// The service, on its own port, in the runtime of the test.
 #[derive(Debug)]
 pub struct Upstream {
     pub address: SocketAddr,
@@ -83,7 +83,7 @@ impl Upstream {
     }
 }
 
-/// Notes the end of a request that waits, however it ends.
+/// Records the end of a waiting request, however it ends.
 struct Wait {
     seen: Arc<Seen>,
     token: u64,
@@ -117,7 +117,7 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
             *response.body_mut() = text(size.to_string());
         }
         "/write" => {
-            // Not always the same time, so that overlapping writes end in another order.
+            // The duration varies, so that overlapping writes end in another order than they began.
             let length = seen.tokens.lock().unwrap().len() % WORK_MAX_MS;
             tokio::time::sleep(Duration::from_millis(length as u64)).await;
             seen.effects.lock().unwrap().push(token);
@@ -130,7 +130,7 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
             *response.body_mut() = text("waited".to_owned());
         }
         "/cut" => {
-            // Announces a thousand bytes; ten come, and the test decides when the body ends.
+            // Announces a thousand bytes, and sends ten; the test decides when the body ends.
             response.headers_mut().insert("content-length", "1000".parse().unwrap());
             let (parts, body) = mpsc::channel(1);
             tokio::spawn(async move {
@@ -154,7 +154,7 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
     Ok(response)
 }
 
-/// A body that a test sends part by part.
+/// A body that a test sends in parts.
 #[derive(Debug)]
 pub struct Parts(pub mpsc::Receiver<Bytes>);
 
@@ -170,7 +170,7 @@ impl Body for Parts {
     }
 }
 
-/// One connection to the proxy. It is closed when this is dropped.
+/// A connection to the proxy, which is closed on drop.
 #[derive(Debug)]
 pub struct Client<B = Full<Bytes>> {
     sender: SendRequest<B>,
@@ -210,7 +210,7 @@ impl<B: Body<Data = Bytes, Error = Infallible> + Send + 'static> Client<B> {
 }
 
 impl Client {
-    /// A request with a small body, and the whole answer.
+    /// Sends a request with a small body. Returns the status and the whole answer.
     pub async fn put(&mut self, path: &str, token: u64) -> (u16, String) {
         let response = self.send(path, Some(token), Full::from("body")).await.unwrap();
         text(response).await

@@ -1,5 +1,5 @@
-//! One node of a live election: it carries out commands, and reports what it sees. It runs within this process, or in a process of its own
-//! that reads commands and prints reports line by line.
+//! One node of a live election: it executes commands, and reports events. It runs within this process, or in a
+//! separate process that reads commands and prints reports line by line.
 
 use std::fmt;
 use std::future::pending;
@@ -37,7 +37,7 @@ impl CandidateCommand {
     }
 }
 
-/// A report of a node, with its time on the clock that leases are counted on.
+/// A report of a node, with its time on the clock by which leases are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeReport {
     pub(crate) at: u64,
@@ -75,7 +75,7 @@ impl FromStr for NodeReport {
 
     fn from_str(line: &str) -> Result<Self, String> {
         let wrong = || format!("a candidate does not say {line:?}");
-        // A line that was cut off has no full stop.
+        // A complete line ends with a full stop; one that was cut off does not.
         let words: Vec<&str> = line.strip_suffix('.').ok_or_else(wrong)?.split(' ').collect();
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
         let event = match words[1..] {
@@ -96,25 +96,25 @@ impl FromStr for NodeReport {
 
 type Campaign = Pin<Box<dyn Future<Output = Result<Leadership, CampaignError>> + Send>>;
 
-/// A node with its campaign and its lead.
+/// A node with its campaign and its leadership.
 struct Candidate<F> {
     elector: Elector,
     campaign: Option<Campaign>,
     lead: Option<Leadership>,
-    /// The token that it was given last.
+    /// The token of its latest leadership.
     token: u64,
-    /// The end of the lead that was reported last.
+    /// The last reported end of its leadership.
     until: u64,
     tell: F,
 }
 
-/// An event of a lead that no command caused.
+/// An event of a leadership that no command caused.
 enum Turn {
     Renewed(u64),
     Ended,
 }
 
-/// Carries out commands until the sender is gone; then it leaves in order.
+/// Executes commands until their sender is gone; then it resigns.
 pub(crate) async fn campaign(
     elector: Elector,
     mut commands: mpsc::UnboundedReceiver<CandidateCommand>,
@@ -124,7 +124,7 @@ pub(crate) async fn campaign(
     let mut node = Candidate { elector, campaign: None, lead: None, token: 0, until: 0, tell };
     loop {
         tokio::select! {
-            // A command comes before the next event: its sender counts on that.
+            // Commands take precedence over events: their sender relies on that.
             biased;
             command = commands.recv() => match command {
                 Some(command) => node.fulfil(command),
@@ -200,10 +200,10 @@ impl<F: FnMut(NodeReport) + Send> Candidate<F> {
         self.say(CandidateEvent::Elected { term, token, until });
     }
 
-    /// Acts as the leader no more, and gives up the lead if it still has it.
+    /// Stops acting as the leader, and gives up the lead if it still has it.
     fn end(&mut self) {
         if let Some(lead) = self.lead.take() {
-            // Reported first: others may lead from the moment when it is given up.
+            // Reported before the release, because others may lead from then on.
             self.say(CandidateEvent::Ended);
             drop(lead);
         }
@@ -214,7 +214,7 @@ impl<F: FnMut(NodeReport) + Send> Candidate<F> {
     }
 }
 
-/// Runs a candidate's process: reads commands, a word a line, and prints reports.
+/// Runs a candidate's process: reads commands, one word per line, and prints reports.
 pub(crate) async fn campaign_as_process(elector: Elector) {
     let (sender, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -228,7 +228,7 @@ pub(crate) async fn campaign_as_process(elector: Elector) {
             }
         }
     });
-    // The line before may be another program's, and not ended.
+    // Another program may have printed an incomplete line before.
     println!();
     campaign(elector, commands, |report| println!("{LINE}{report}")).await;
 }

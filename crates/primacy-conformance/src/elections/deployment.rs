@@ -1,4 +1,4 @@
-//! The place of a live election, in a form that fits into an environment variable.
+//! The place of a live election, in a form that can be passed in an environment variable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::harness::{Bounds, NAMES, Pace};
 use super::listener::PATIENCE;
 use crate::live::free_port;
 
-/// The lease that a law can wait for.
+/// A lease short enough for a law to wait for its end.
 const QUICK: Duration = Duration::from_secs(2);
 
 /// The place of an election.
@@ -23,7 +23,7 @@ pub enum Deployment {
     Store(String),
     /// In a store that is a server.
     Server(Server),
-    /// Among peers on this machine's loopback, which keep their state in this directory.
+    /// Among peers on this machine's loopback, with their state in this directory.
     Peers(PathBuf),
 }
 
@@ -32,39 +32,39 @@ pub enum Deployment {
 pub struct Server {
     /// Its URL.
     pub url: String,
-    /// The shortest lease that it gives, if that is not shorter than what the laws ask for.
+    /// The shortest lease that it grants; shorter leases of the laws are raised to it.
     pub lease_min: Duration,
-    /// The time after the lease within which it notices that a silent holder's time is over, by its page; zero where the other nodes count
-    /// that time themselves.
+    /// The documented time after the lease within which it notices the expiry of a silent holder; zero if the other
+    /// nodes measure the expiry themselves.
     pub expires_late: Duration,
-    /// The way in which it treats a client that is stopped in the middle of a request.
+    /// The effect of a client that is stopped in the middle of a request.
     pub attention: Attention,
 }
 
 impl Server {
-    /// A server that keeps records: the nodes count the lease themselves.
+    /// A server that keeps records: the nodes measure the lease themselves.
     #[must_use]
     pub const fn of_records(url: String) -> Self {
         Self { url, lease_min: Duration::ZERO, expires_late: Duration::ZERO, attention: Attention::All }
     }
 }
 
-/// The clients to which a server listens.
+/// The concurrency with which a server serves its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// All at once: a process that is stopped at any moment blocks no other.
     All,
-    /// One at a time, for as long as that client takes to send its request.
+    /// One at a time, until that client has sent its whole request.
     One,
 }
 
-/// The parameters with which one node enters an election.
+/// The parameters with which a node enters an election.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) election: String,
     pub(crate) node: usize,
     pub(crate) lease: Duration,
-    /// A URL; or the peers, and the directory of the node's state.
+    /// The store's URL; or the peers, and the directory of the node's state.
     pub(crate) place: ElectionLocation,
 }
 
@@ -82,12 +82,12 @@ impl Deployment {
             (Self::Server(server), Pace::Quick) => QUICK.max(server.lease_min),
             (Self::Store(_) | Self::Peers(_), Pace::Quick) => QUICK,
             (Self::Store(_) | Self::Server(_), Pace::Patient) => Duration::from_secs(60),
-            // They listen for as long before the first election.
+            // The nodes listen for as long before the first election.
             (Self::Peers(_), Pace::Patient) => Duration::from_secs(6),
         }
     }
 
-    /// A place for a new election. In a store it has its first record, so that no node waits for a holder that there may have been.
+    /// Creates the place of a new election. A store gets a first record, so that no node waits for a possible earlier holder.
     pub(crate) async fn place(&self, election: &str, pace: Pace) -> ElectionLocation {
         if let Self::Store(url) | Self::Server(Server { url, .. }) = self {
             primacy::init(url, election, self.lease(pace)).await.expect("a new record");
@@ -98,7 +98,7 @@ impl Deployment {
         }
     }
 
-    /// The bounds of a change of leader that the pages of the elections state, where each request takes its longest time.
+    /// The documented bounds of a leader change, with the maximum duration of each request.
     pub(crate) fn bounds(&self, pace: Pace) -> Bounds {
         let venue = match self {
             Self::Store(_) | Self::Server(_) => config::Venue::Store,
@@ -109,7 +109,7 @@ impl Deployment {
         match self {
             Self::Store(_) => over_a_store(&timers, lease),
             Self::Server(server) => over_a_store(&timers, lease + server.expires_late),
-            // Three rounds, and a random wait before them where no notice was sent.
+            // Three round trips, and a random wait before them without a notice.
             Self::Peers(_) => {
                 let release = 3 * timers.answer_timeout;
                 Bounds { release, expiry: lease + timers.random_wait_max + release }
@@ -118,19 +118,19 @@ impl Deployment {
     }
 }
 
-/// The event of the change, or the next poll; a read and a write.
+/// The change is noticed by an event or the next poll; then a read and a write.
 fn over_a_store(timers: &Timers, expiry: Duration) -> Bounds {
     let release = timers.poll_interval + 2 * timers.answer_timeout;
     Bounds { release, expiry: expiry + release }
 }
 
-/// Three names with free ports.
+/// Returns three names with free ports.
 fn free_peers() -> String {
     NAMES.map(|name| format!("{name}=127.0.0.1:{}", free_port())).join(",")
 }
 
-/// Enters among these peers. A process that another arm starts at this moment has the open files of all arms until it executes another
-/// program, and so for a moment the lock of a state that was released.
+/// Enters an election among peers. A process that another arm is starting inherits the open files of all arms until
+/// it executes its program, and so may hold the lock of a released state for a moment.
 async fn enter_among(builder: &Builder, peers: &Peers) -> Elector {
     let began = std::time::Instant::now();
     loop {
@@ -144,7 +144,8 @@ async fn enter_among(builder: &Builder, peers: &Peers) -> Elector {
     }
 }
 
-/// Enters in a store. Others create it at the same moment, and a server of a busy machine may not answer in time.
+/// Enters an election in a store. Other nodes create it at the same moment, and a server on a busy machine may not
+/// answer in time.
 async fn enter_store(builder: &Builder, url: &str, election: &str) -> (Elector, FaultSwitch) {
     let began = std::time::Instant::now();
     loop {
@@ -174,7 +175,7 @@ async fn enter_store(builder: &Builder, url: &str, election: &str) -> (Elector, 
 }
 
 impl Entry {
-    /// Enters the election; over a store with a switch in between that can keep the node from reaching it.
+    /// Enters the election; over a store, through a switch that can cut the node off from it.
     pub(crate) async fn enter(&self) -> (Elector, FaultSwitch) {
         let node = NodeId::new(NAMES[self.node]).expect("a name");
         let builder = Elector::builder().election(&self.election).node(node).lease(self.lease);
@@ -188,7 +189,7 @@ impl Entry {
         }
     }
 
-    /// As lines, for a process of its own.
+    /// Encodes the entry as lines, for a separate process.
     pub(crate) fn told(&self) -> String {
         let (place, dir) = match &self.place {
             ElectionLocation::Store(url) => (url.clone(), String::new()),
@@ -197,7 +198,7 @@ impl Entry {
         format!("{}\n{}\n{}\n{place}\n{dir}", self.election, self.node, self.lease.as_millis())
     }
 
-    /// Reads such lines; `None` if they are others.
+    /// Parses such lines; `None` if they are malformed.
     pub(crate) fn from_told(told: &str) -> Option<Self> {
         let [election, node, lease, place, dir] = told.split('\n').collect::<Vec<_>>().try_into().ok()?;
         let place = if dir.is_empty() {

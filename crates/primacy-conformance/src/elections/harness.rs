@@ -1,4 +1,4 @@
-//! The interface between the laws and an election: what they need of it, and what they see of it.
+//! The interface between the laws and an election: the required abilities, the commands, and the observed events.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,7 +8,7 @@ pub const NODES: usize = 3;
 /// Their names.
 pub const NAMES: [&str; NODES] = ["a", "b", "c"];
 
-/// A future of an arm, which takes the arm's own time. It may hold what cannot be sent to another thread.
+/// A future of an arm, with the arm's own clock. It need not be `Send`.
 pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// An election under the laws: three nodes, and the commands to them.
@@ -16,41 +16,41 @@ pub trait ElectionHarness {
     /// The arm's name, for the report.
     fn name(&self) -> String;
 
-    /// The reason why this arm lacks an ability that a law needs; `None` if it has it.
+    /// Returns the reason why this arm lacks an ability that a law needs; `None` if it has it.
     fn lacks(&self, need: Need) -> Option<&'static str>;
 
-    /// Checks that the arm is there.
+    /// Checks that the arm is available.
     ///
     /// # Errors
-    /// The reason why it cannot be run.
+    /// The reason why it is not.
     fn reach(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Begins anew, with an election of this name that is new, and no node started.
+    /// Starts over, with a new election of this name and no running node.
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()>;
 
     /// Gives a command to a node.
     fn command(&mut self, node: usize, command: NodeCommand) -> Waiting<'_, ()>;
 
-    /// The next thing that is seen, in order; `None` if nothing has been seen for the time of [`patience`](Self::patience).
+    /// Returns the next event, in order; `None` if there is none for the time of [`patience`](Self::patience).
     fn next(&mut self) -> Waiting<'_, Option<NodeEvent>>;
 
-    /// The time on the clock by which things are seen, in nanoseconds.
+    /// The time on the clock of events, in nanoseconds.
     fn now(&self) -> u64;
 
-    /// The time that a law waits for something that must come: far longer than anything takes that works.
+    /// The time that a law waits for an expected event: far longer than any that works takes.
     fn patience(&self) -> Duration;
 
-    /// The documented bounds of a change of leader, at this pace.
+    /// The documented bounds of a leader change, at this pace.
     fn bounds(&self) -> Bounds;
 
-    /// The violations that the arm itself has seen, beside what it shows.
+    /// Returns the violations that the arm itself has detected.
     fn breaches(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The time since `start` for which this machine has kept a thread from running that wanted to run, for which no election can be
+    /// Returns the time since `start` for which this machine did not run a ready thread, for which no election can be
     /// blamed.
     fn stalled_since(&self, start: u64) -> Duration {
         let _ = start;
@@ -61,54 +61,55 @@ pub trait ElectionHarness {
 /// An ability that not every arm has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Stop a node as SIGSTOP does, and let it go on.
+    /// To stop a node as by SIGSTOP, and to resume it.
     Pause,
-    /// Keep a node from hearing and being heard, without notice to other nodes.
+    /// To cut a node off in both directions, without notice to other nodes.
     Silence,
-    /// Let clocks run at other rates.
+    /// To set the rates of clocks.
     Drift,
 }
 
 /// The length of the leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So short that a law can wait for one to run out.
+    /// Short, so that a law can wait for a lease to expire.
     Quick,
-    /// So long that what comes soon does not come from a lease that has run out.
+    /// Long, so that a prompt event cannot be due to an expired lease.
     Patient,
 }
 
 /// A command of a law to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeCommand {
-    /// Its process starts, and watches; it does not campaign.
+    /// Its process starts, and observes; it does not campaign.
     Start,
     /// It campaigns, until it is elected or ordered to [`Cancel`](Self::Cancel).
     Campaign,
-    /// It campaigns no more; if it is elected at that very moment, it gives up the lead.
+    /// It stops campaigning; if it is elected at that moment, it gives up the lead.
     Cancel,
     /// It gives up the lead in order.
     Resign,
-    /// It looks whether it may act as the leader, and shows [`NodeEventKind::Checked`].
+    /// It checks whether it may act as the leader, and reports [`NodeEventKind::Checked`].
     Check,
-    /// It writes to the resource with the token that it was given last, without checking whether it still leads; shows [`NodeEventKind::Wrote`] when
-    /// the resource has answered. A write that is ordered while it is paused is one that was on its way.
+    /// It writes to the resource with its latest token, without checking whether it still leads, and reports
+    /// [`NodeEventKind::Wrote`] once the resource has answered. A write that is commanded during a pause is one that
+    /// was under way.
     Write,
-    /// Its process ends without notice, as far as the arm can do that.
+    /// Its process ends, without notice if the arm can do that.
     Stop,
-    /// [`Need::Pause`].
+    /// Begins [`Need::Pause`].
     Pause,
-    /// The end of it.
+    /// Ends the pause.
     Resume,
-    /// [`Need::Silence`].
+    /// Begins [`Need::Silence`].
     Silence,
-    /// The end of it.
+    /// Ends the silence.
     Heal,
-    /// [`Need::Drift`]: its clock is as slow as the bound allows, and the others' are as fast.
+    /// [`Need::Drift`]: its clock is as slow as the bound allows, and the other clocks are as fast.
     SlowestClock,
 }
 
-/// Something that is seen.
+/// An observed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeEvent {
     /// The time, in nanoseconds of the arm's clock.
@@ -122,23 +123,23 @@ pub struct NodeEvent {
 /// An event of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEventKind {
-    /// It leads, and believes so until `until` if it hears nothing more.
+    /// It was elected, and believes that it leads until `until` unless that is extended.
     Elected {
         /// The number of the leadership.
         term: u64,
         /// The fencing token.
         token: u64,
-        /// On the arm's clock.
+        /// The end, on the arm's clock.
         until: u64,
     },
-    /// It leads for longer, until then.
+    /// Its leadership was extended.
     Renewed {
-        /// On the arm's clock.
+        /// The new end, on the arm's clock.
         until: u64,
     },
-    /// It acts as the leader no more.
+    /// It has stopped acting as the leader.
     Ended,
-    /// It looked whether it may act as the leader.
+    /// It has checked whether it may act as the leader.
     Checked {
         /// The result.
         may_act: bool,
@@ -160,8 +161,8 @@ pub enum NodeEventKind {
 /// The bounds of a change of leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// From the moment when the leader acts no more, having given up the lead, until another leads.
+    /// From the moment when a resigning leader has stopped acting until another node leads.
     pub release: Duration,
-    /// From the moment when the leader was last heard until another leads.
+    /// From the last message of the leader until another node leads.
     pub expiry: Duration,
 }

@@ -22,7 +22,7 @@ pub struct InProcess {
     listener: Listener,
 }
 
-/// The setting of one run of a law.
+/// The nodes and resources of one run of a law.
 #[derive(Clone, Debug)]
 struct Set {
     election: String,
@@ -39,7 +39,7 @@ struct Node {
 }
 
 impl InProcess {
-    /// Nodes that hold their elections there.
+    /// An arm whose nodes hold their elections in this place.
     #[must_use]
     pub fn new(name: &'static str, deployment: Deployment) -> Self {
         Self { name, deployment, setting: None, nodes: [const { None }; NODES], listener: Listener::new() }
@@ -49,7 +49,7 @@ impl InProcess {
         let command = match command {
             NodeCommand::Start => return self.start(number).await,
             NodeCommand::Stop => {
-                // Within one process nothing ends without notice: it leaves in order.
+                // Within a process no node can end without notice, so it resigns.
                 if let Some(Node { life, commands, task, .. }) = self.nodes[number].take() {
                     drop(commands);
                     task.await.expect("a candidate that does not panic");

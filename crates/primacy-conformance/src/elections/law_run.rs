@@ -1,4 +1,4 @@
-//! A run of a law: its commands, what it sees, and the judgement of all of it.
+//! A run of a law: its commands, its events, and the check of all events at the end.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Win {
     pub at: u64,
 }
 
-/// The time for which a node has believed to lead.
+/// The time for which a node has believed that it leads.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
     node: usize,
@@ -35,7 +35,7 @@ struct Belief {
 }
 
 impl<'a> LawRun<'a> {
-    /// Begins an election that is new, and starts all its nodes.
+    /// Begins a new election, and starts all its nodes.
     pub async fn new(harness: &'a mut dyn ElectionHarness, election: &str, pace: Pace) -> Self {
         harness.begin(election, pace).await;
         let mut run = Self { harness, seen: Vec::new() };
@@ -60,10 +60,10 @@ impl<'a> LawRun<'a> {
         }
     }
 
-    /// Waits until this event is seen.
+    /// Waits until this event is observed.
     ///
     /// # Panics
-    /// If it never is.
+    /// If it does not occur.
     pub async fn until(&mut self, what: &str, mut is_it: impl FnMut(&NodeEvent) -> bool) -> NodeEvent {
         let patience = u64::try_from(self.harness.patience().as_nanos()).unwrap_or(u64::MAX);
         let end = self.harness.now().saturating_add(patience);
@@ -78,27 +78,27 @@ impl<'a> LawRun<'a> {
         panic!("waited in vain for {what}; seen:\n{}", self.story());
     }
 
-    /// Waits until a node that `may` allows is elected. Elections of others are seen on the way.
+    /// Waits until a node that `may` allows is elected. Elections of other nodes are recorded meanwhile.
     pub async fn elected(&mut self, what: &str, mut may: impl FnMut(usize) -> bool) -> Win {
         let is_it = |seen: &NodeEvent| matches!(seen.what, NodeEventKind::Elected { .. }) && may(seen.node);
         let seen = self.until(what, is_it).await;
         win(&seen).expect("it is one")
     }
 
-    /// Waits until this node leads no more.
+    /// Waits until this node has stopped acting as the leader.
     pub async fn ended(&mut self, node: usize) -> u64 {
         self.until("the end of a lead", |seen| seen.node == node && seen.what == NodeEventKind::Ended)
             .await
             .at
     }
 
-    /// Orders a node to write; true if the resource has accepted it.
+    /// Makes a node write. Returns true if the resource has accepted the write.
     pub async fn write(&mut self, node: usize) -> bool {
         self.command(node, NodeCommand::Write).await;
         self.written(node).await
     }
 
-    /// Waits for the resource's answer to a write of this node; true if it has accepted it.
+    /// Waits for the resource's answer to a write of this node. Returns true if it has accepted the write.
     pub async fn written(&mut self, node: usize) -> bool {
         let is_it = |seen: &NodeEvent| seen.node == node && matches!(seen.what, NodeEventKind::Wrote { .. });
         let seen = self.until("the answer to a write", is_it).await;
@@ -110,7 +110,7 @@ impl<'a> LawRun<'a> {
         self.seen.iter().filter_map(win)
     }
 
-    /// Checks that something took no longer than it may, beside the machine's own pauses.
+    /// Checks that something did not exceed its bound, apart from the machine's own pauses.
     ///
     /// # Panics
     /// If it took longer.
@@ -124,10 +124,10 @@ impl<'a> LawRun<'a> {
         );
     }
 
-    /// Checks the promises of every run: no two have led at a time, and tokens have grown.
+    /// Checks the guarantees of every run: no two nodes have led at the same time, and tokens have grown.
     ///
     /// # Panics
-    /// If that was broken.
+    /// If a guarantee was broken.
     pub fn judge(&self) {
         let breaches = self.harness.breaches();
         assert!(breaches.is_empty(), "{breaches:?}\n{}", self.story());
@@ -171,7 +171,7 @@ impl<'a> LawRun<'a> {
         beliefs
     }
 
-    /// The events, for people; of renewals in a row the last.
+    /// The events as text; of consecutive renewals only the last.
     fn story(&self) -> String {
         let is_renewal = |seen: &NodeEvent| matches!(seen.what, NodeEventKind::Renewed { .. });
         let is_repeated = |(place, seen): &(usize, &NodeEvent)| {

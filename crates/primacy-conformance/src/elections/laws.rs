@@ -3,18 +3,18 @@
 use super::harness::{ElectionHarness, NODES, Need, NodeCommand, NodeEventKind, Pace, Waiting};
 use super::law_run::{LawRun, Win};
 
-/// One promise that elections make.
+/// A guarantee of elections.
 #[derive(Debug)]
 pub struct Law {
-    /// Its name, which is the promise.
+    /// Its name, which states the guarantee.
     pub name: &'static str,
-    /// The abilities that an arm needs to be held to it.
+    /// The abilities that an arm needs to be checked.
     pub needs: &'static [Need],
     run: for<'a> fn(&'a mut dyn ElectionHarness) -> Waiting<'a, ()>,
 }
 
 impl Law {
-    /// Holds an election to this law.
+    /// Checks an election against this law.
     ///
     /// # Panics
     /// If it is broken.
@@ -38,8 +38,8 @@ macro_rules! law {
     };
 }
 
-/// All laws of elections; this is their one list. Each run is judged besides: no two have led at a time, and tokens have
-/// grown.
+/// The single list of all laws of elections. In addition, each run is checked: no two nodes have led at the same
+/// time, and tokens have grown.
 pub const LAWS: [Law; 9] = [
     law!(of_many_rivals_exactly_one_leads, Patient, []),
     law!(tokens_grow_across_restart_of_everything, Quick, []),
@@ -52,7 +52,7 @@ pub const LAWS: [Law; 9] = [
     law!(observers_see_every_term_in_order, Patient, []),
 ];
 
-/// However many nodes campaign at once, one leads, and each next leader leads only after it.
+/// If many nodes campaign at once, one leads, and each next leader leads only after it.
 pub async fn of_many_rivals_exactly_one_leads(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
@@ -71,7 +71,7 @@ pub async fn of_many_rivals_exactly_one_leads(run: &mut LawRun<'_>) {
     }
 }
 
-/// Gives up the lead to another node, whichever wins it, and campaigns again.
+/// Hands over the lead to any other node, and campaigns again.
 async fn hand_over(run: &mut LawRun<'_>, from: Win) -> Win {
     run.command(from.node, NodeCommand::Resign).await;
     let next = run.elected("the next election", |node| node != from.node).await;
@@ -79,8 +79,8 @@ async fn hand_over(run: &mut LawRun<'_>, from: Win) -> Win {
     next
 }
 
-/// After all processes were gone at once, each further leader still has a higher token than all before, and the resource
-/// takes its writes.
+/// After all processes have ended at once, each further leader still has a higher token than all before, and the
+/// resource accepts its writes.
 pub async fn tokens_grow_across_restart_of_everything(run: &mut LawRun<'_>) {
     let mut highest = 0;
     for round in 0..3 {
@@ -96,14 +96,14 @@ pub async fn tokens_grow_across_restart_of_everything(run: &mut LawRun<'_>) {
     }
 }
 
-/// While the leader's clock is the slowest that the bound on drift allows and all others are the fastest, a leader that
-/// is not heard any more has stopped before another one begins.
+/// If the leader's clock is the slowest that the drift bound allows and all others are the fastest, an unreachable
+/// leader has stopped before another one begins.
 pub async fn two_holders_never_overlap_under_drift(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
     for _ in 0..6 {
         run.command(leader.node, NodeCommand::SlowestClock).await;
-        // One renewal by that clock, so that the lease is one that the clock has measured.
+        // One renewal under the slow clock, so that this clock measures the lease.
         let renewed = |seen: &super::NodeEvent| {
             seen.node == leader.node && matches!(seen.what, NodeEventKind::Renewed { .. })
         };
@@ -117,7 +117,7 @@ pub async fn two_holders_never_overlap_under_drift(run: &mut LawRun<'_>) {
     }
 }
 
-/// A leader that was stopped for so long that another was elected may not act when it goes on.
+/// A leader that was stopped until another node was elected may not act when it continues.
 pub async fn a_paused_leader_finds_itself_deposed(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let leader = run.elected("the first election", |_| true).await;
@@ -133,7 +133,8 @@ pub async fn a_paused_leader_finds_itself_deposed(run: &mut LawRun<'_>) {
     assert_eq!(checked.what, NodeEventKind::Checked { may_act: false }, "it was deposed while it was paused");
 }
 
-/// The write of a leader that was stopped between its check and the write is refused, once the next one has written.
+/// The write of a leader that was stopped between its check and the write is refused, once the next leader has
+/// written.
 pub async fn the_fence_refuses_its_late_write(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let leader = run.elected("the first election", |_| true).await;
@@ -147,13 +148,12 @@ pub async fn the_fence_refuses_its_late_write(run: &mut LawRun<'_>) {
     assert!(run.write(next.node).await, "and it still leads");
 }
 
-/// Where the lead is given up in command, no node waits for anything to run out: the next one leads after as many round trips as its page
-/// says.
+/// When a leader resigns, no node waits for a timeout: the next one leads after the documented number of round trips.
 pub async fn release_hands_over_within_its_documented_round_trips(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
     let bound = run.harness().bounds().release;
-    // A node that has just given up the lead lets others go first; so there is always one left that has not.
+    // A node that has just resigned lets the others go first, so there is always one left that has not.
     for _ in 1..NODES {
         run.command(leader.node, NodeCommand::Resign).await;
         let released_at = run.ended(leader.node).await;
@@ -164,7 +164,7 @@ pub async fn release_hands_over_within_its_documented_round_trips(run: &mut LawR
     }
 }
 
-/// Where the leader is not heard any more, another one leads no later than the page of the election says.
+/// When the leader becomes unreachable, another node leads within the documented bound.
 pub async fn expiry_hands_over_within_the_documented_bound(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let leader = run.elected("the first election", |_| true).await;
@@ -182,7 +182,7 @@ pub async fn cancelling_campaign_leaves_nothing_behind(run: &mut LawRun<'_>) {
     run.command(leading, NodeCommand::Campaign).await;
     run.elected("the only candidate's election", |_| true).await;
     for _ in 0..3 {
-        // It gives up while another one leads.
+        // It stops campaigning while another node leads.
         run.command(cancelled, NodeCommand::Campaign).await;
         run.command(cancelled, NodeCommand::Cancel).await;
         run.command(leading, NodeCommand::Resign).await;
@@ -190,7 +190,7 @@ pub async fn cancelling_campaign_leaves_nothing_behind(run: &mut LawRun<'_>) {
         run.command(third, NodeCommand::Campaign).await;
         let next = run.elected("the election of one that stands", |_| true).await;
         assert_eq!(next.node, third, "the other one has stopped to stand");
-        // It gives up in the moment when it might be elected.
+        // It stops campaigning at the moment when it may be elected.
         run.command(cancelled, NodeCommand::Campaign).await;
         run.command(third, NodeCommand::Resign).await;
         run.command(cancelled, NodeCommand::Cancel).await;
@@ -202,7 +202,7 @@ pub async fn cancelling_campaign_leaves_nothing_behind(run: &mut LawRun<'_>) {
     run.elected("the election of one that campaigns again", |node| node == cancelled).await;
 }
 
-/// An observer learns of every leader, in the order of their terms, and of none twice.
+/// An observer learns of every leader exactly once, in the order of their terms.
 pub async fn observers_see_every_term_in_order(run: &mut LawRun<'_>) {
     run.all(NodeCommand::Campaign).await;
     let mut leader = run.elected("the first election", |_| true).await;
@@ -228,7 +228,7 @@ pub async fn observers_see_every_term_in_order(run: &mut LawRun<'_>) {
     }
 }
 
-/// The terms of the leaders that a node has learned of.
+/// The terms of the leaders that a node has observed.
 fn seen_by(run: &LawRun<'_>, node: usize) -> Vec<u64> {
     let mut terms: Vec<u64> = Vec::new();
     for seen in run.seen.iter().filter(|seen| seen.node == node) {

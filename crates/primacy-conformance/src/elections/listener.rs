@@ -1,4 +1,4 @@
-//! The listener that all live arms share: it collects the nodes' reports, and shows their writes to the resource.
+//! The listener of all live arms: it collects the nodes' reports, and passes their writes to the resource.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::candidate::{CandidateEvent, NodeReport};
 use super::harness::{NodeEvent, NodeEventKind};
 use crate::stalls::Stalls;
 
-/// The time to wait for something that must come: far longer than anything takes that works.
+/// The time to wait for an expected event: far longer than any that works takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Listens to the nodes of one arm.
@@ -28,11 +28,11 @@ pub(super) struct Listener {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeIncarnation {
     node: usize,
-    /// Counted from 1; 0 for what is reported of a node after its end.
+    /// Counted from 1; 0 for reports about a node after its end.
     number: u64,
 }
 
-/// Reports the events of one incarnation of a node.
+/// The sender of the reports of one incarnation of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Teller {
     life: NodeIncarnation,
@@ -40,7 +40,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// Sends a report. At the end of a law the receiver is gone, and then it is lost.
+    /// Sends a report. After the end of a law the receiver is gone, and the report is lost.
     pub(super) fn tell(&self, report: NodeReport) {
         let _ = self.tell.send((self.life, report));
     }
@@ -52,27 +52,27 @@ impl Listener {
         Self { event, tell, lives: 0, resource: Fence::default(), stalls: Stalls::watch() }
     }
 
-    /// Begins the next law: with another resource, and without the reports so far.
+    /// Begins the next law: with a new resource, and without earlier reports.
     pub(super) fn begin(&mut self) {
         self.resource = Fence::default();
         (self.tell, self.event) = mpsc::unbounded_channel();
     }
 
-    /// Makes a new incarnation of this node, and its reporter.
+    /// Creates a new incarnation of this node, and its sender.
     pub(super) fn new_life(&mut self, node: usize) -> (NodeIncarnation, Teller) {
         self.lives += 1;
         let life = NodeIncarnation { node, number: self.lives };
         (life, Teller { life, tell: self.tell.clone() })
     }
 
-    /// Reports the end of an incarnation: nothing of it acts after this; and its reports that were not read before it was stopped are of
-    /// the past.
+    /// Reports the end of an incarnation, after which nothing of it acts; its unread reports from before are
+    /// obsolete.
     pub(super) fn tell_end(&self, life: NodeIncarnation) {
         let teller = Teller { life: NodeIncarnation { number: 0, ..life }, tell: self.tell.clone() };
         teller.tell(NodeReport { at: clock::now().as_nanos(), event: CandidateEvent::Ended });
     }
 
-    /// The next report of an incarnation that is the current one of its node; `None` if none comes.
+    /// Returns the next report of a current incarnation; `None` if none arrives.
     pub(super) async fn next(
         &mut self,
         current: impl Fn(usize) -> Option<NodeIncarnation>,
@@ -85,12 +85,12 @@ impl Listener {
         }
     }
 
-    /// The time since then for which the machine has kept others waiting.
+    /// The time since `start` for which the machine did not run ready threads.
     pub(super) fn stalled_since(&self, start: u64) -> Duration {
         self.stalls.in_the_latest(Duration::from_nanos(clock::now().as_nanos().saturating_sub(start)))
     }
 
-    /// Turns a node's report into an event; a write is shown to the resource.
+    /// Converts a node's report into an event; a write is passed to the resource.
     fn see(&mut self, node: usize, report: NodeReport) -> NodeEvent {
         let what = match report.event {
             CandidateEvent::Elected { term, token, until } => NodeEventKind::Elected { term, token, until },

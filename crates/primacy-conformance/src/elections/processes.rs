@@ -17,13 +17,13 @@ use super::harness::{Bounds, ElectionHarness, NODES, Need, NodeCommand, NodeEven
 use super::listener::{Listener, NodeIncarnation, PATIENCE};
 use crate::Outcome;
 
-/// The environment variable that tells a candidate's process how to enter.
+/// The environment variable with the parameters of a candidate's process.
 const ENTRY_VARIABLE: &str = "PRIMACY_TEST_CANDIDATE";
 
-/// The longest time for a store to answer while a process is stopped, before that process is taken to block it.
+/// The maximum time for a store to answer while a process is stopped; after that, the process counts as blocking it.
 const IN_THE_WAY: Duration = Duration::from_millis(300);
 
-/// The same of a server, which needs more time than a file does.
+/// The same for a server, which needs more time than a file.
 const IN_THE_WAY_OF_A_SERVER: Duration = Duration::from_secs(1);
 
 /// Three processes.
@@ -47,7 +47,7 @@ struct Node {
     commands: ChildStdin,
 }
 
-/// Runs a candidate's process; does nothing in a process that is not to be one.
+/// Runs a candidate's process; does nothing in any other process.
 pub async fn campaign_if_told() {
     let Ok(told) = std::env::var(ENTRY_VARIABLE) else { return };
     let entry = Entry::from_told(&told).expect("how to enter");
@@ -55,7 +55,8 @@ pub async fn campaign_if_told() {
     candidate::campaign_as_process(elector).await;
 }
 
-/// Holds elections of three processes in a store to the laws. One machine has one clock, so that alone is not claimed.
+/// Checks elections of three processes in a store against the laws. One machine has one clock, so only the law of
+/// drift is not claimed.
 ///
 /// # Panics
 /// If a law is broken; or if any other law is not claimed, or not run.
@@ -71,7 +72,7 @@ pub async fn hold(
 }
 
 impl Processes {
-    /// Processes that hold their elections there; `program` starts one that calls [`campaign_if_told`].
+    /// Processes that hold their elections in this place; `program` starts one that calls [`campaign_if_told`].
     #[must_use]
     pub fn new(name: &'static str, deployment: Deployment, program: fn() -> Command) -> Self {
         let (nodes, listener) = ([const { None }; NODES], Listener::new());
@@ -100,7 +101,7 @@ impl Processes {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let told = line.strip_prefix(candidate::LINE).and_then(|told| told.parse().ok());
-                // It goes on when the receiver is gone: a pipe that is not read would hold the process up.
+                // Goes on when the receiver is gone: a pipe that is not read would block the process.
                 told.into_iter().for_each(|told| teller.tell(told));
             }
         });
@@ -120,8 +121,8 @@ impl Processes {
         kill_process(Pid::from_child(&node.process), signal).expect("a process can be signalled");
     }
 
-    /// Stops a process at a moment when it does not block all others, as a process does that is stopped in the middle
-    /// of a write: then no node is elected, which the pages of the stores say.
+    /// Stops a process at a moment when it does not block all others. A process that is stopped in the middle of a
+    /// write does: then no node is elected, as the pages of the stores state.
     async fn pause(&self, number: usize) {
         let began = std::time::Instant::now();
         loop {
@@ -130,14 +131,14 @@ impl Processes {
             if self.is_passable().await {
                 return;
             }
-            // Not by a macro: output of a test by macros is not shown when it passes.
+            // Not by a macro, whose output is captured when the test passes.
             let _ = writeln!(std::io::stderr(), "{}: stopped in the middle of a write; once more", self.name);
             self.signal(number, Signal::CONT);
             tokio::time::sleep(IN_THE_WAY / 100).await;
         }
     }
 
-    /// True if the store refuses a write as it should, and so can be written to.
+    /// True if the store refuses a stale write, and so can be written to.
     async fn is_passable(&self) -> bool {
         let (url, bound) = match &self.deployment {
             Deployment::Store(url) => (url, IN_THE_WAY),
@@ -151,7 +152,7 @@ impl Processes {
         let refused = async {
             let register = primacy_stores::open_existing(url, &self.election).await.ok()?;
             let record = Record::released(FencingToken(0), primacy_core::Duration::ZERO);
-            // No store begins to count so low; and it is looked up under the lock that every write needs.
+            // No store gives so low a version; and the check needs the lock of every write.
             register.compare_and_set(Some(&Version::from(1)), &record).await.err()
         };
         tokio::time::timeout(bound, refused).await == Ok(Some(SetError::Conflict))
@@ -161,7 +162,7 @@ impl Processes {
         let command = match command {
             NodeCommand::Start => return self.start(number),
             NodeCommand::Stop => return self.stop(number),
-            // A process that is stopped neither hears nor is heard.
+            // A stopped process neither receives nor sends.
             NodeCommand::Pause | NodeCommand::Silence => return self.pause(number).await,
             NodeCommand::Resume | NodeCommand::Heal => return self.signal(number, Signal::CONT),
             NodeCommand::SlowestClock => unreachable!("it is not claimed"),

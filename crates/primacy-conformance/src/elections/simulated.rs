@@ -1,6 +1,6 @@
-//! The simulated arm: the simulator's world, with the machines that real nodes run.
+//! The simulated arm: the simulator's world, with the machines of real nodes.
 //!
-//! Times are exact here, so that bounds that are documented in round trips are counted in round trips.
+//! Its clock is exact, so that bounds documented in round trips can be checked in round trips.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use super::harness::{
     Bounds, ElectionHarness, NAMES, NODES, Need, NodeCommand, NodeEvent, NodeEventKind, Pace, Waiting,
 };
 
-/// The time that a packet takes.
+/// The delay of a packet.
 const DELAY: Duration = Duration::from_millis(10);
-/// There and back.
+/// The delay of a request and its answer.
 const ROUND_TRIP: Duration = Duration::from_millis(20);
-/// The time that a write to a disk takes.
+/// The duration of a write to a disk.
 const DISK: Duration = Duration::from_millis(5);
-/// The most by which the rates of clocks differ: more than by default, so that a mistake about it does not hide behind the time that an
-/// election takes.
+/// The maximum difference in rate of the clocks: above the default, so that a mistake in its handling is not hidden
+/// by the duration of an election.
 const DRIFT_PPM: u32 = 100_000;
-/// The time of the world that may pass without anything that is seen.
+/// The longest simulated time without an event.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// An election in the simulator's world.
@@ -39,21 +39,21 @@ pub struct SimulatedElection<A: Algorithm> {
     seed: u64,
     world: World<A>,
     bounds: fn(Pace) -> Bounds,
-    /// Sets the parameters that this election needs, in a new world.
+    /// The function that applies the election's parameters to a new world.
     set: fn(&mut World<A>, Pace),
     pace: Pace,
     nodes: [Watched; NODES],
     seen: VecDeque<NodeEvent>,
     /// Writes on their way to the resource: the node, and the token.
     writes: VecDeque<(usize, u64)>,
-    /// The numbers of writes that the resource had accepted and refused when it was last looked at.
+    /// The numbers of writes that the resource had accepted and refused at the last check.
     answers: (u64, u64),
 }
 
-/// The state of a node when it was last looked at.
+/// The state of a node at the last check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
-    /// The leadership of the world that it believes to have, and its end.
+    /// The leadership that it believes to have, by its number in the world, and its end.
     lead: Option<(u64, Moment)>,
     leader: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub fn quorum(seed: u64) -> SimulatedElection<quorum::Quorum> {
         let settings = world.node(ProcessSlot(0)).settings.clone();
         world.judge_by(&settings);
     };
-    // docs/algorithms/quorum.md, "What it costs"; half a round trip until the others hear of it.
+    // docs/algorithms/quorum.md, "What it costs"; half a round trip more until the others hear of it.
     let bounds = |pace| Bounds {
         release: ROUND_TRIP / 2 + 2 * ROUND_TRIP + DISK,
         expiry: ROUND_TRIP / 2 + lengthen(promise(pace)) + Duration::from_millis(300) + 3 * ROUND_TRIP + DISK,
@@ -93,7 +93,8 @@ pub fn lease(seed: u64) -> SimulatedElection<lease::Lease> {
         world.store.put(Some(Record::released(FencingToken(1), held(pace).into())));
         world.store.tells_changes = true;
     };
-    // docs/algorithms/lease.md, "What it costs"; half a round trip until the store has it, and half for the event.
+    // docs/algorithms/lease.md, "What it costs"; half a round trip more until the store has it, and half for the
+    // event.
     let bounds = |pace| Bounds {
         release: ROUND_TRIP + 2 * ROUND_TRIP,
         expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
@@ -115,8 +116,8 @@ pub fn session(seed: u64) -> SimulatedElection<session::Session> {
         }
         world.store.tells_changes = true;
     };
-    // docs/algorithms/session.md, "What it costs"; half a round trip until the store has it, and half for the event. A candidate whose
-    // session has to be kept alive first waits for that, too.
+    // docs/algorithms/session.md, "What it costs"; half a round trip more until the store has it, and half for the
+    // event. A candidate whose session is due for a keep-alive waits for that first.
     let bounds = |pace| Bounds {
         release: ROUND_TRIP + 2 * ROUND_TRIP,
         expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
@@ -143,7 +144,7 @@ fn lengthen(duration: Duration) -> Duration {
 }
 
 impl<A: Algorithm> SimulatedElection<A> {
-    /// An election whose nodes are set by `set`, and whose changes of leader must be within `bounds`.
+    /// An election whose parameters `set` applies, and whose leader changes must be within `bounds`.
     #[must_use]
     pub fn new(
         name: &'static str,
@@ -156,7 +157,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         Self { name, seed, world, bounds, set, pace, nodes, seen, writes, answers: (0, 0) }
     }
 
-    /// The same, with other settings, so that a law can be shown to fail.
+    /// Replaces the parameters, so that a law can be shown to fail.
     #[must_use]
     pub fn set_otherwise(mut self, set: fn(&mut World<A>, Pace)) -> Self {
         self.set = set;
@@ -167,7 +168,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         self.seen.push_back(NodeEvent { at: self.world.now().as_nanos(), node, what });
     }
 
-    /// Looks for new events.
+    /// Checks for new events.
     fn look(&mut self) {
         for node in 0..NODES {
             let slot = ProcessSlot(node);
@@ -191,7 +192,7 @@ impl<A: Algorithm> SimulatedElection<A> {
         let is_same = before.map(|(ordinal, _)| ordinal) == lead.map(|(ordinal, _)| ordinal);
         if before.is_some() && !is_same {
             self.see(node, NodeEventKind::Ended);
-            // A node that has lost the lead campaigns again only when it is ordered to.
+            // A deposed node campaigns again only on command.
             self.world.give(ProcessSlot(node), Input::Command(Command::Withdraw));
         }
         let Some((_, until)) = lead else { return };
@@ -261,7 +262,7 @@ impl<A: Algorithm> SimulatedElection<A> {
     fn slow_down(&mut self, slowest: ProcessSlot) {
         let bound = i64::from(DRIFT_PPM);
         let slow = -bound / 2;
-        // As much faster as the bound allows, and not more.
+        // Exactly as much faster as the bound allows.
         let fast = (1_000_000 + bound) * (1_000_000 + slow) / 1_000_000 - 1_000_000;
         for slot in self.world.slots() {
             let ppm = if slot == slowest { slow } else { fast };
@@ -293,7 +294,7 @@ impl<A: Algorithm> ElectionHarness for SimulatedElection<A> {
     }
 
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
-        // Each election another world.
+        // Each election gets another world.
         let number =
             election.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         *self = Self { pace, ..Self::new(self.name, self.seed, self.bounds, self.set) };

@@ -1,27 +1,27 @@
-//! Why there is no order, as lines for people.
+//! The explanation for a history without an order, as lines of text.
 
 use std::fmt;
 
 use super::{Answer, Asked, Model};
 
-/// The number of possible states that are shown.
+/// The maximum number of possible states that are shown.
 const STATES_MAX: usize = 6;
 
-/// The shortest prefix that cannot be ordered: with all that was called before its last answer, and with every request
-/// before that answer there is an order, and with the answer there is none.
+/// The shortest prefix without an order: all requests called before its last answer. Without that answer there is an
+/// order, and with it there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The thing that it is about.
+    /// The object.
     pub key: String,
-    /// The last moment at which there was only one possibility and nothing under way but requests of unknown outcome.
+    /// The last moment with a single possibility, at which only requests with unknown outcomes were open.
     pub settled_at: u64,
     /// The state at that time.
     pub settled: String,
-    /// The requests that were called since, or are of unknown outcome, in the order of the calls.
+    /// The requests called since then, or with an unknown outcome, in the order of their calls.
     pub lines: Vec<String>,
-    /// Every state that was possible before the answer; not more than a few of them.
+    /// The states that were possible before the answer; at most a few of them.
     pub possible: Vec<String>,
-    /// The answer that nothing explains.
+    /// The answer without an explanation.
     pub last: String,
     /// The number of requests in the prefix.
     pub requests: usize,

@@ -1,46 +1,46 @@
-//! The requests of callers with their times and answers.
+//! The requests of callers, with their times and answers.
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<A, R> {
-    /// The caller, for people.
+    /// The caller, for messages.
     pub caller: u64,
-    /// Right before it was asked for. All times are of one clock, in nanoseconds; which one does not matter.
+    /// Immediately before it was sent. All times are nanoseconds of one clock, of any origin.
     pub start: u64,
-    /// Right after it was answered. Without meaning where the answer is [`Answer::Unknown`].
+    /// Immediately after it was answered. Meaningless for [`Answer::Unknown`].
     pub end: u64,
     /// The request.
     pub action: A,
-    /// The belief that the answer allows.
+    /// The knowledge that the answer gives.
     pub answer: Answer<R>,
 }
 
-/// The belief that a caller may have of a request.
+/// A caller's knowledge of a request's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<R> {
-    /// It was done, with this reply.
+    /// It took effect, with this reply.
     Known(R),
     /// It may take effect at any time after its call, or never.
     Unknown,
-    /// It surely has no effect, and nothing is known of the thing.
+    /// It certainly has no effect, and the state is unknown.
     Failed,
 }
 
-/// An event along the clock; requests by their numbers.
+/// An event in the order of the clock, by the number of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Call(usize),
     Answer(usize),
 }
 
-/// All events, in order. Of events at the same time calls come first: only a request that ended *before* another one
-/// began must come before it.
+/// Returns all events, in order. At equal times calls come first: only a request that ended *before* another one
+/// began must precede it.
 pub(super) fn events<A, R>(requests: &[&Request<A, R>]) -> Vec<Event> {
     let mut events = Vec::new();
     for (number, request) in requests.iter().enumerate() {
         events.push((request.start, 0, Event::Call(number)));
         if matches!(request.answer, Answer::Known(_)) {
-            // An answer must not come before its call, even by a clock that went back.
+            // An answer must not precede its call, even if the clock has gone back.
             events.push((request.end.max(request.start), 1, Event::Answer(number)));
         }
     }

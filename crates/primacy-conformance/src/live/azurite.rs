@@ -1,21 +1,21 @@
-//! A server for Azure Blob Storage: Azurite, which is Microsoft's own and a package of npm.
+//! An emulator of Azure Blob Storage: Azurite, by Microsoft, an npm package.
 
 use std::net::SocketAddr;
 use std::process::Command;
 
 use super::{Ground, Server, free_port, program, run_python};
 
-/// The container that is there.
+/// The container that exists.
 pub const CONTAINER: &str = "primacy";
 
-/// Azurite's account, with the key that is in its documentation and is no secret.
+/// Azurite's account, with the key from its public documentation.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-/// Another one of the same form.
+/// Another key of the same form.
 const WRONG_KEY: &str =
     "AAAAdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGAA==";
 
-/// Makes the container, as its users do.
+/// Creates the container, by the client library.
 const MAKE_CONTAINER: &str = "
 import sys
 from azure.storage.blob import BlobServiceClient
@@ -23,7 +23,7 @@ url, account, key, container = sys.argv[1:]
 BlobServiceClient(url, credential={'account_name': account, 'account_key': key}).create_container(container)
 ";
 
-/// The server, and its directory with the data and files of credentials.
+/// The server, and its directory with the data and credential files.
 #[derive(Debug)]
 pub struct Azurite {
     ground: Ground,
@@ -32,13 +32,13 @@ pub struct Azurite {
 }
 
 impl Azurite {
-    /// Starts it, with a container.
+    /// Starts the server, with a container.
     ///
     /// # Errors
-    /// The program that is missing, for the report.
+    /// The missing program, for the report.
     pub async fn start() -> Result<Self, String> {
         program("azurite-blob")?;
-        // It brings the interpreter in whose directory the client is.
+        // The package of moto contains the Python interpreter with the client library.
         let moto = program("moto_server")?;
         let ground = Ground::new("azurite");
         for (name, key) in [("credentials", KEY), ("wrong", WRONG_KEY)] {
@@ -93,7 +93,7 @@ impl Azurite {
         self.url_with(CONTAINER, "wrong", self.port)
     }
 
-    /// The URL of a container that is not there.
+    /// The URL of a container that does not exist.
     #[must_use]
     pub fn url_of_missing_container(&self) -> String {
         self.url_with("nobody", "credentials", self.port)
@@ -104,7 +104,7 @@ impl Azurite {
         self.server.stop().await;
     }
 
-    /// Starts it anew, with the data that it had.
+    /// Restarts it with its data.
     pub async fn restart(&mut self) {
         self.server = Self::serve(&self.ground, self.port).await;
     }

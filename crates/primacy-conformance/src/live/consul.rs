@@ -1,4 +1,4 @@
-//! A fake of a Consul agent: `stand-ins/consul.py`. A real one is in no package registry.
+//! A fake of a Consul agent: `stand-ins/consul.py`. No package registry has a real one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::{Ground, START_PATIENCE, START_POLL, Server, free_port, program};
 
-/// The longest time for an answer to a test.
+/// The longest time for an answer to a test's own request.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// The fake, and the tests' own requests to it beside the store under test.
+/// The fake, and the tests' own requests to it.
 #[derive(Debug)]
 pub struct Consul {
     server: Server,
@@ -24,7 +24,7 @@ pub struct Consul {
 }
 
 impl Consul {
-    /// Starts one that asks for no token, and speaks plain HTTP.
+    /// Starts one without tokens or TLS.
     ///
     /// # Errors
     /// The program that is missing.
@@ -32,7 +32,7 @@ impl Consul {
         Self::start_with(Ground::new("consul"), &[]).await
     }
 
-    /// Starts one with further options, whose files are in `ground`.
+    /// Starts one with these further options, whose files are in `ground`.
     ///
     /// # Errors
     /// The program that is missing.
@@ -78,10 +78,10 @@ impl Consul {
         &self.ground
     }
 
-    /// Sends it a request as any client could, over a connection of its own; returns the status and the answer.
+    /// Sends it a request as any client could, over a new connection. Returns the status and the answer.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no answer.
     #[must_use]
     pub fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
@@ -107,7 +107,7 @@ impl Consul {
         (status == 200).then(|| entries[0].clone())
     }
 
-    /// The living sessions.
+    /// The live sessions.
     ///
     /// # Panics
     /// If there is no answer.
@@ -118,19 +118,19 @@ impl Consul {
         sessions.filter_map(|session| Some(session["ID"].as_str()?.to_owned())).collect()
     }
 
-    /// Orders it to misbehave, or to do something once; see the program.
+    /// Makes it misbehave, or act once; see the program.
     ///
     /// # Panics
-    /// If it does not understand.
+    /// If it does not accept the order.
     pub fn order(&self, order: &str, details: &Value) {
         let (status, answer) = self.ask("POST", &format!("/stand-in/{order}"), &details.to_string());
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// Lets the next `count` requests with this beginning, such as `PUT /v1/txn`, go wrong as `fault` says.
+    /// Applies `fault` to the next `count` requests with this beginning, such as `PUT /v1/txn`.
     ///
     /// # Panics
-    /// If it does not understand.
+    /// If it does not accept the order.
     pub fn fault(&self, request: &str, count: u32, mut fault: Value) {
         fault["match"] = json!(request);
         fault["count"] = json!(count);
@@ -142,7 +142,7 @@ impl Consul {
         self.server.kill();
     }
 
-    /// Stops it in the middle of whatever it does, until it is to [go on](Self::resume).
+    /// Stops it at any point of its work, until [`resume`](Self::resume).
     ///
     /// # Panics
     /// If it is gone.
@@ -158,7 +158,7 @@ impl Consul {
         self.server.signal(Signal::CONT);
     }
 
-    /// Starts it again after it was killed, with the data that it had.
+    /// Restarts it after it was killed, with its data.
     ///
     /// # Panics
     /// If it does not start.
@@ -170,7 +170,7 @@ impl Consul {
         self.ready().await;
     }
 
-    /// Starts it again without its data.
+    /// Restarts it without its data.
     ///
     /// # Panics
     /// If it does not start.
@@ -181,7 +181,7 @@ impl Consul {
     }
 }
 
-/// The path of a foreign client's program.
+/// The path of the foreign client's program.
 #[must_use]
 pub fn stranger() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("strangers/consul_lock.py")

@@ -1,4 +1,4 @@
-//! An etcd cluster of three members, or of another number; or nodes of Primacy that serve the same API.
+//! An etcd cluster of any size, three members by default; or nodes of Primacy that serve the same API.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -14,10 +14,10 @@ use rustix::process::Signal;
 
 use super::{Ground, START_PATIENCE, START_POLL, Server, free_port, program};
 
-/// The members.
+/// The default number of members.
 pub const MEMBERS: usize = 3;
 
-/// The names of our nodes.
+/// The names of Primacy's nodes.
 const NODES: [&str; MEMBERS] = ["a", "b", "c"];
 
 /// The files with which members and clients authenticate each other.
@@ -35,7 +35,7 @@ impl Tls {
     /// Issues the files of a new authority of this name.
     ///
     /// # Panics
-    /// If they cannot be made or written.
+    /// If they cannot be created or written.
     pub fn issue(ground: &Ground, name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -45,14 +45,14 @@ impl Tls {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("this is an address");
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        // etcd takes a client whose certificate has a common name for the user of that name.
+        // etcd takes the common name of a client's certificate for its user.
         params.distinguished_name = DistinguishedName::new();
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &issuer).expect("a certificate can be made").pem();
         let file = |kind: &str, text: String| {
             let path = ground.at(&format!("{name}-{kind}"));
             std::fs::write(&path, text).expect("the ground can be written");
-            // Primacy refuses a key that others may read.
+            // Primacy refuses a key that other users may read.
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it was just made");
             path
         };
@@ -71,7 +71,7 @@ enum Make {
     Ours(PathBuf),
 }
 
-/// A cluster of etcd, or of our nodes with their etcd API, on the loopback interface.
+/// A cluster of etcd, or of Primacy's nodes with their etcd API, on the loopback interface.
 #[derive(Debug)]
 pub struct Etcd {
     make: Make,
@@ -82,7 +82,7 @@ pub struct Etcd {
     ports: Vec<(u16, u16)>,
     members: Vec<Option<Server>>,
     ground: Ground,
-    /// The directories of further files that members read when they start.
+    /// The directories of further files that members read at their start.
     kept: Vec<Ground>,
 }
 
@@ -98,7 +98,7 @@ impl Etcd {
         Self::start_of(MEMBERS, tls).await
     }
 
-    /// The same of another number of members.
+    /// Starts this number of members, and waits until they have a leader.
     ///
     /// # Errors
     /// The program that is missing, for the report.
@@ -109,7 +109,7 @@ impl Etcd {
         Self::start_with(count, tls, &[]).await
     }
 
-    /// The same, with more arguments for each member.
+    /// Starts this number of members with further arguments, and waits until they have a leader.
     ///
     /// # Errors
     /// The program that is missing, for the report.
@@ -121,7 +121,7 @@ impl Etcd {
         Ok(Self::launched(Make::Etcd(program("etcd")?), count, tls, arguments).await)
     }
 
-    /// Starts three nodes of ours, each with more arguments, and waits until they have a leader.
+    /// Starts three nodes of Primacy with further arguments, and waits until they have a leader.
     ///
     /// # Panics
     /// If they do not start.
@@ -144,17 +144,17 @@ impl Etcd {
         etcd
     }
 
-    /// Sets the further arguments of members that are started from now on.
+    /// Sets the further arguments of members that start from now on.
     pub fn set_arguments(&mut self, arguments: &[&str]) {
         self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
     }
 
-    /// Keeps the files in `ground`, which members read when they start, for as long as this is there.
+    /// Keeps the files in `ground`, which members read at their start, for as long as the cluster exists.
     pub fn keep(&mut self, ground: Ground) {
         self.kept.push(ground);
     }
 
-    /// True if the members are nodes of ours.
+    /// True if the members are nodes of Primacy.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         matches!(self.make, Make::Ours(_))
@@ -214,7 +214,7 @@ impl Etcd {
     async fn await_member(&mut self, member: usize) {
         let client = EtcdClient::new(&self.url_of(&[member], "")).expect("this is a URL");
         let server = self.members[member].as_mut().expect("it was started");
-        // Not by the read of a key: with passwords, that needs one.
+        // Not by the read of a key, which needs a password if there are users.
         server
             .until(async || {
                 let status = client.status().await.remove(0).1;
@@ -223,13 +223,13 @@ impl Etcd {
             .await;
     }
 
-    /// The URL at which clients reach these members, without a user; `path` follows the hosts.
+    /// The URL of these members for clients, without a user; `path` follows the hosts.
     #[must_use]
     pub fn url_of(&self, members: &[usize], path: &str) -> String {
         self.url_for("", members, path)
     }
 
-    /// The same for all members, and with `login`, which ends with `@`, in front.
+    /// The URL of all members, with `login`, which ends with `@`, before the hosts.
     #[must_use]
     pub fn url(&self, login: &str, path: &str) -> String {
         let all: Vec<usize> = (0..self.ports.len()).collect();
@@ -246,29 +246,29 @@ impl Etcd {
         format!("{url}{sign}ca={ca}&cert={cert}&key={key}")
     }
 
-    /// The host and port at which clients reach a member.
+    /// The host and client port of a member.
     #[must_use]
     pub fn address(&self, member: usize) -> (&'static str, u16) {
         ("127.0.0.1", self.ports[member].0)
     }
 
-    /// The same as text.
+    /// The host and client port of a member as text.
     #[must_use]
     pub fn endpoint(&self, member: usize) -> String {
         let (host, port) = self.address(member);
         format!("{host}:{port}")
     }
 
-    /// The same of all members, with commas between them.
+    /// The endpoints of all members, separated by commas.
     #[must_use]
     pub fn endpoints(&self) -> String {
         (0..self.ports.len()).map(|member| self.endpoint(member)).collect::<Vec<_>>().join(",")
     }
 
-    /// `etcdctl` with the members of this cluster.
+    /// Returns a command of `etcdctl` for this cluster.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If `etcdctl` is missing.
     #[must_use]
     pub fn etcdctl(&self, arguments: &[&str]) -> Command {
         let scheme = if self.tls.is_some() { "https://" } else { "" };
@@ -298,7 +298,7 @@ impl Etcd {
     /// The member that leads the cluster.
     ///
     /// # Panics
-    /// If none does, and that does not change.
+    /// If there is no leader in time.
     pub async fn leader(&self) -> usize {
         let began = Instant::now();
         let client = EtcdClient::new(&self.url("", "")).expect("this is a URL");
@@ -330,7 +330,7 @@ impl Etcd {
         self.members[member] = None;
     }
 
-    /// Starts a member that was killed, with what it has on disk.
+    /// Restarts a killed member with its data.
     ///
     /// # Panics
     /// If it does not come back.
@@ -339,18 +339,18 @@ impl Etcd {
         self.await_member(member).await;
     }
 
-    /// Kills all members, and starts them again with what they have on disk.
+    /// Kills all members, and restarts them with their data.
     pub fn relaunch_all(&mut self) {
         self.members.iter_mut().for_each(|member| *member = None);
         (0..self.members.len()).for_each(|member| self.launch(member));
     }
 
-    /// Starts a member that was killed, and does not wait.
+    /// Restarts a killed member, without waiting for it.
     pub fn relaunch(&mut self, member: usize) {
         self.launch(member);
     }
 
-    /// Stops a member as it is: its connections stay open.
+    /// Stops a member by SIGSTOP: its connections stay open.
     ///
     /// # Panics
     /// If it is not there.
@@ -358,7 +358,7 @@ impl Etcd {
         self.members[member].as_ref().expect("it runs").signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes a stopped member.
     ///
     /// # Panics
     /// If it is not there.

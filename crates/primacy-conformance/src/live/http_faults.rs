@@ -1,4 +1,4 @@
-//! A proxy for HTTP/1 that does to a request what networks, gateways and bad servers do to it.
+//! A proxy for HTTP/1 with the faults of networks, gateways and bad servers.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,23 +10,23 @@ use std::thread::JoinHandle;
 /// A fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It goes through.
+    /// It is forwarded unchanged.
     None,
-    /// It is done, and the connection closed in place of an answer.
+    /// It is forwarded, and the connection is closed instead of an answer.
     LoseReply,
-    /// It is not passed on, and the connection closed in place of an answer.
+    /// It is dropped, and the connection is closed instead of an answer.
     LoseRequest,
-    /// It is not passed on, and answered with this status and body.
+    /// It is dropped, and answered with this status and body.
     Answer(&'static str, &'static str),
-    /// It is done, and answered with this status and body.
+    /// It is forwarded, and answered with this status and body.
     AnswerAfter(&'static str, &'static str),
-    /// It is sent twice, as gateways do that take a PUT for a request that may be repeated; the second answer is passed on.
+    /// It is forwarded twice, as by gateways that retry a PUT; the second answer is returned.
     Repeat,
-    /// Its conditions are taken out, as on a server that does not know them.
+    /// It is forwarded without its conditions, as if the server did not know them.
     Unconditional,
 }
 
-/// The proxy. It ends when this is dropped.
+/// The proxy, which ends on drop.
 #[derive(Debug)]
 pub struct HttpFaults {
     port: u16,
@@ -38,14 +38,14 @@ pub struct HttpFaults {
 struct Plan {
     upstream: u16,
     is_over: AtomicBool,
-    /// For the next requests of this method, one each.
+    /// The faults of the next requests of each method, one each.
     next: Mutex<VecDeque<(&'static str, Fault)>>,
-    /// For all others.
+    /// The fault of all other requests.
     standing: Mutex<Fault>,
 }
 
 impl HttpFaults {
-    /// Starts it in front of a server on this machine.
+    /// Starts the proxy in front of a server on this machine.
     ///
     /// # Panics
     /// If the loopback interface has no free port.
@@ -66,7 +66,7 @@ impl HttpFaults {
                     return;
                 }
                 let plan = Arc::clone(&told);
-                // Errors of a connection are what the proxy is for.
+                // Connection errors are expected here.
                 std::thread::spawn(move || drop(plan.serve(client)));
             }
         });
@@ -79,17 +79,17 @@ impl HttpFaults {
         self.port
     }
 
-    /// Gives the next request of this method that has no fault yet this fault.
+    /// Sets the fault of the next request of this method that has none yet.
     pub fn next(&self, method: &'static str, fault: Fault) {
         self.plan.next.lock().unwrap_or_else(PoisonError::into_inner).push_back((method, fault));
     }
 
-    /// Sets the fault of all requests that have no other.
+    /// Sets the fault of all requests without one of their own.
     pub fn always(&self, fault: Fault) {
         *self.plan.standing.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// True if all faults that were ordered have hit a request.
+    /// True if every fault of a single request has been used.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.plan.next.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -106,9 +106,9 @@ impl Drop for HttpFaults {
     }
 }
 
-/// A request as it came.
+/// A request as received.
 struct Request {
-    /// The lines of its head, without their ends.
+    /// The lines of its head, without line ends.
     head: Vec<String>,
     body: Vec<u8>,
 }
@@ -122,7 +122,7 @@ impl Plan {
         }
     }
 
-    /// Serves one request, and ends the connection: so each request meets its fault.
+    /// Serves one request, and closes the connection, so that each request meets its own fault.
     fn serve(&self, mut client: TcpStream) -> std::io::Result<()> {
         let Some(request) = Request::read(&client)? else { return Ok(()) };
         let answer = |status: &str, body: &str| {
@@ -171,7 +171,7 @@ impl Plan {
 }
 
 impl Request {
-    /// Reads a request; `None` where a connection ends without one.
+    /// Reads a request; `None` if the connection ends without one.
     fn read(client: &TcpStream) -> std::io::Result<Option<Self>> {
         let mut reader = BufReader::new(client);
         let mut head = Vec::new();

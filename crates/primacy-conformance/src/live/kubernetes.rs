@@ -1,4 +1,4 @@
-//! A fake of the API server of Kubernetes: `stand-ins/kube_apiserver.py`. A real one is in no package registry.
+//! A fake of the API server of Kubernetes: `stand-ins/kube_apiserver.py`. No package registry has a real one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Ground, Server, free_port, program};
 
-/// The fake, and the tests' own requests to it beside the store under test.
+/// The fake, and the tests' own requests to it.
 #[derive(Debug)]
 pub struct ApiServer {
     server: Server,
@@ -28,7 +28,7 @@ pub fn stand_in(name: &str) -> PathBuf {
 }
 
 impl ApiServer {
-    /// Starts one, in which every client may do everything, and without TLS.
+    /// Starts one without access control or TLS.
     ///
     /// # Errors
     /// The program that is missing.
@@ -36,7 +36,7 @@ impl ApiServer {
         Self::start_with(Ground::new("kubernetes"), &[], "http").await
     }
 
-    /// Starts one with further options, whose files are in `ground`.
+    /// Starts one with these further options, whose files are in `ground`.
     ///
     /// # Errors
     /// The program that is missing.
@@ -73,14 +73,14 @@ impl ApiServer {
         self.url_as("nobody", &json!({}), &json!({}))
     }
 
-    /// The same, through a proxy that listens on this port.
+    /// The same URL through a proxy on this port.
     #[must_use]
     pub fn url_through(&self, port: u16) -> String {
         let server = format!("{}://localhost:{port}", self.scheme);
         self.url_as(&format!("through-{port}"), &json!({}), &json!({ "server": server }))
     }
 
-    /// The URL of the store in it, for a user whose entry in the kubeconfig, and that of the cluster, has these fields.
+    /// The URL of the store in it, with a kubeconfig whose entries for the user and the cluster have these fields.
     ///
     /// # Panics
     /// If the temporary directory cannot be written.
@@ -97,17 +97,17 @@ impl ApiServer {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         });
         let path = self.ground.at(&format!("{name}.kubeconfig"));
-        // Processes may be reading the present file. JSON is YAML.
+        // Processes may be reading the present file. JSON is valid YAML.
         let new = path.with_extension("new");
         std::fs::write(&new, kubeconfig.to_string()).expect("the temporary directory can be written");
         std::fs::rename(&new, &path).expect("the temporary directory can be written");
         format!("kubernetes://default?kubeconfig={}", path.display())
     }
 
-    /// Sends it a request as any client could; returns the code and the answer.
+    /// Sends it a request as any client could. Returns the status and the answer.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no answer.
     pub async fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let uri = format!("{}{path}", self.address());
@@ -119,7 +119,7 @@ impl ApiServer {
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    /// The Lease of this name, as others see it.
+    /// The Lease of this name, as other clients see it.
     ///
     /// # Panics
     /// If there is no answer.
@@ -144,10 +144,10 @@ impl ApiServer {
         }
     }
 
-    /// Orders it to misbehave next; see the program.
+    /// Makes it misbehave next; see the program.
     ///
     /// # Panics
-    /// If it does not understand.
+    /// If it does not accept the order.
     pub async fn order(&self, order: &str, details: &Value) {
         let (code, answer) = self.ask("POST", &format!("/stand-in/{order}"), details).await;
         assert_eq!(code, 200, "{answer}");
@@ -158,7 +158,7 @@ impl ApiServer {
         self.server.kill();
     }
 
-    /// Starts it again, with the data that it had.
+    /// Restarts it, with its data.
     ///
     /// # Panics
     /// If it does not start.

@@ -1,14 +1,15 @@
-//! An S3 server that honours conditional writes: moto, which is Python's; and a fake of a server that compares first and then writes.
+//! An S3 server with conditional writes: moto, a Python package; and a fake of a server that compares and writes in
+//! two separate steps.
 //!
-//! It is run with one request at a time. Its comparison and its write are two steps, and with several threads a request comes between now
-//! and then; the real S3 does both at once. The two steps are near each other, so that most races with several threads have one winner: the
-//! fake pauses between them.
+//! Moto runs with one request at a time. Its comparison and its write are two steps, between which another thread
+//! could come; the real S3 does both atomically. The two steps are close together, so that most races between threads
+//! still have one winner; the fake pauses between them.
 
 use std::process::Command;
 
 use super::{Ground, Server, free_port, program, run_python};
 
-/// The bucket that is there.
+/// The bucket that exists.
 pub const BUCKET: &str = "primacy";
 
 /// Serves moto's application, one request at a time.
@@ -19,8 +20,9 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
 ";
 
-/// The same, with concurrent requests for objects whose name has a part, and with a pause between comparing and writing: as a server does
-/// that looks at its disk, or asks another server, in between. All others are served one at a time.
+/// The same, with concurrent requests for objects whose name contains a text, and a pause between comparison and
+/// write, as in a server that consults its disk or another server in between. All other requests are served one at a
+/// time.
 const SERVE_IN_TWO_STEPS: &str = "
 import sys, threading, time
 from moto.s3.models import S3Backend
@@ -42,7 +44,7 @@ def serve(environ, start_response):
 run_simple('127.0.0.1', int(sys.argv[1]), serve, threaded=True)
 ";
 
-/// Makes the bucket, as its users do.
+/// Creates the bucket, by the client library.
 const MAKE_BUCKET: &str = "
 import sys, boto3
 s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',
@@ -50,13 +52,13 @@ s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',
 s3.create_bucket(Bucket=sys.argv[2])
 ";
 
-/// An S3 server, and its directory with a file of credentials.
+/// An S3 server, and its directory with a credential file.
 #[derive(Debug)]
 pub struct Moto {
     ground: Ground,
     port: u16,
     server: Server,
-    /// The part of the names of objects that it compares and writes in two steps.
+    /// The text in the names of objects that it compares and writes in two steps.
     two_steps: Option<&'static str>,
 }
 
@@ -69,7 +71,7 @@ impl Moto {
         Self::start_with(None).await
     }
 
-    /// Starts the fake of a server that compares first and then writes, for objects whose name has `part`.
+    /// Starts the fake of a server that compares and writes in two steps, for objects whose name contains `part`.
     ///
     /// # Errors
     /// The program that is missing, for the report.
@@ -98,10 +100,10 @@ impl Moto {
         server
     }
 
-    /// Makes a bucket.
+    /// Creates a bucket.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn make_bucket(&self, bucket: &str) {
         run_python(&python(), MAKE_BUCKET, &[&format!("http://127.0.0.1:{}", self.port), bucket]);
     }
@@ -112,7 +114,7 @@ impl Moto {
         self.port
     }
 
-    /// The URL of a bucket there, or behind a proxy that listens at `port`.
+    /// The URL of a bucket through a proxy on `port`, or directly.
     #[must_use]
     pub fn url_through(&self, bucket: &str, port: u16) -> String {
         let credentials = self.ground.at("credentials");
@@ -125,12 +127,12 @@ impl Moto {
         self.url_through(BUCKET, self.port)
     }
 
-    /// Kills it. Its data is gone: it keeps everything in memory.
+    /// Kills it. Its data, all in memory, is lost.
     pub fn kill(&mut self) {
         self.server.kill();
     }
 
-    /// Starts it anew at the same port, without a bucket.
+    /// Restarts it at the same port, without a bucket.
     pub async fn restart(&mut self) {
         self.server = Self::serve(&self.ground, self.port, self.two_steps).await;
     }
@@ -142,7 +144,7 @@ impl Moto {
     }
 }
 
-/// The interpreter beside moto's own program.
+/// The Python interpreter in the directory of moto's program.
 fn python() -> std::path::PathBuf {
     let moto = program("moto_server").expect("it was there at the start");
     moto.with_file_name("python3")

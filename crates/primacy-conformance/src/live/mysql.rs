@@ -1,6 +1,6 @@
 //! A MariaDB server: `mariadbd` of Debian, in a directory of its own.
 //!
-//! It does not run as root. Where the tests do, it is started as the user `nobody`.
+//! It refuses to run as root. If the tests are root, it runs as the user `nobody`.
 
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
@@ -15,7 +15,7 @@ const NOBODY: u32 = 65534;
 /// The password of the user `app`.
 pub const PASSWORD: &str = "pass-of-a-test";
 
-/// The statements that make the database and the user of the candidates, with the rights that the page names.
+/// The statements that create the database and the user of the candidates, with the documented privileges.
 const SETUP: &str = "CREATE DATABASE app; CREATE USER app IDENTIFIED BY 'pass-of-a-test'; \
                      GRANT SELECT, INSERT, UPDATE, CREATE ON app.* TO app";
 
@@ -31,7 +31,7 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
-    /// Starts one with the database `app`, and with further `settings` of the server, `--name=value`.
+    /// Starts a server with the database `app`, and with further `settings` as `--name=value`.
     ///
     /// # Errors
     /// The program that is missing.
@@ -44,7 +44,7 @@ impl MariaDb {
         Ok(server)
     }
 
-    /// The same, without the database.
+    /// Starts a server without the database.
     ///
     /// # Errors
     /// The program that is missing.
@@ -58,7 +58,8 @@ impl MariaDb {
         }
         let mut install = as_nobody(&program("mariadb-install-db")?);
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-        // Its temporary tables stand in the way of another one that is made at the same time.
+        // The installation uses temporary tables, which would conflict with those of a concurrent one in a shared
+        // directory.
         install.env("TMPDIR", ground.path());
         install.arg(format!("--datadir={}", ground.at("data").display())).stdin(Stdio::null());
         let made = install.output().map_err(|error| format!("mariadb-install-db: {error}"))?;
@@ -84,7 +85,7 @@ impl MariaDb {
         self.server.kill();
     }
 
-    /// Starts it again after it was [killed](Self::kill).
+    /// Restarts it after it was [killed](Self::kill).
     ///
     /// # Panics
     /// If it does not start.
@@ -125,7 +126,7 @@ impl MariaDb {
         url_at(self.address())
     }
 
-    /// Runs statements as the superuser; the lines of what they return, with tabs between the values.
+    /// Runs statements as the superuser. Returns the lines of the results, with the values separated by tabs.
     ///
     /// # Panics
     /// If one fails.
@@ -133,7 +134,7 @@ impl MariaDb {
         ask(&self.client, self.port, statements).unwrap_or_else(|why| panic!("{statements}: {why}"))
     }
 
-    /// A client of its own that runs statements and stays until its input ends: what another session holds, it holds so long.
+    /// Starts a client that runs statements and stays connected until its input ends, so that its session keeps its locks.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -184,7 +185,7 @@ fn command(program: &Path, port: u16, ground: &Ground, settings: &[String]) -> C
 
 fn as_nobody(program: &Path) -> Command {
     let mut command = Command::new(program);
-    // It may not be allowed to be where the tests are.
+    // The user may not have access to the tests' directory.
     command.current_dir(std::env::temp_dir());
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);

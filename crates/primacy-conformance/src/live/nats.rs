@@ -11,22 +11,22 @@ use async_nats::{Client, ConnectOptions};
 
 use super::{Ground, Server, free_port, program};
 
-/// The user that the servers know.
+/// The user of the servers.
 pub const USER: &str = "elections";
 
 /// Its password.
 pub const PASSWORD: &str = "pass-of-a-test";
 
-/// The bucket that elections are held in.
+/// The bucket of the elections.
 pub const BUCKET: &str = "primacy";
 
-/// The longest time for the servers to have a common bucket, or to agree on a new leader of it.
+/// The maximum time until the servers have a replicated bucket, or have elected a new leader of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The interval between two checks of that.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Servers on free ports, with directories of their own.
+/// Servers on free ports, with separate directories.
 #[derive(Debug)]
 pub struct Nats {
     ground: Ground,
@@ -64,7 +64,7 @@ impl Nats {
         Server::start(&format!("nats-{index}"), command, &self.ground)
     }
 
-    /// Waits until the servers have agreed on their leader.
+    /// Waits until the servers have elected a leader.
     async fn until_it_answers(&mut self) {
         let url = self.url();
         for server in &mut self.servers {
@@ -84,14 +84,14 @@ impl Nats {
         Self::url_at(&self.addresses())
     }
 
-    /// The same through a proxy in between.
+    /// The same URL through proxies at these addresses.
     #[must_use]
     pub fn url_at(addresses: &[SocketAddr]) -> String {
         let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         format!("nats://{USER}:{PASSWORD}@{}/{BUCKET}", hosts.join(","))
     }
 
-    /// A plain client, which knows nothing of elections.
+    /// A plain client of JetStream.
     ///
     /// # Panics
     /// If none of the servers answers.
@@ -130,14 +130,14 @@ impl Nats {
         self.servers[index].kill();
     }
 
-    /// Starts a server once more, with the data that it has on disk.
+    /// Restarts a server with its data.
     pub fn restart(&mut self, index: usize) {
         self.servers[index].kill();
         self.servers[index] = self.run(index);
     }
 }
 
-/// True if a server of this URL knows what all of them keep: a server that answers that there is no such stream has found the others.
+/// True if a server has joined the cluster: only then can it answer that a stream does not exist.
 async fn has_found_the_others(url: &str) -> bool {
     let Ok(client) = connect(url).await else { return false };
     let found = jetstream::new(client).get_stream("none").await;

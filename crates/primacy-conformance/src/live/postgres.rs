@@ -1,6 +1,6 @@
 //! PostgreSQL, and `PgBouncer` in front of it.
 //!
-//! Neither runs as root. Where the tests do, they are started as the user `nobody`.
+//! Both refuse to run as root. If the tests are root, they run as the user `nobody`.
 
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
@@ -19,14 +19,14 @@ const NOBODY: u32 = 65534;
 /// The superuser of each server.
 pub const SUPERUSER: &str = "postgres";
 
-/// The most restarts of a server that finds something left of its earlier process.
+/// The maximum number of attempts to start a server while remains of its earlier process exist.
 const STARTS_MAX: u32 = 100;
 
-/// The pause before the next start, for the leftovers to go.
+/// The pause before the next attempt.
 const START_PAUSE: Duration = Duration::from_millis(100);
 
-/// A PostgreSQL server in a directory of its own. Over its unix socket each user is trusted; over TCP, all but the superuser need a
-/// password.
+/// A PostgreSQL server in a directory of its own. Over its Unix socket every user is trusted; over TCP, all but the
+/// superuser need a password.
 #[derive(Debug)]
 pub struct Postgres {
     server: Option<Server>,
@@ -37,7 +37,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a database cluster and starts its server, with further `settings` as `NAME=VALUE`.
+    /// Creates a database cluster and starts its server, with further `settings` as `NAME=VALUE`.
     ///
     /// # Errors
     /// The program that is missing.
@@ -67,7 +67,7 @@ impl Postgres {
         Self::run(ground, free_port(), settings).await
     }
 
-    /// A standby that follows this server.
+    /// Starts a standby of this server.
     ///
     /// # Errors
     /// The program that is missing.
@@ -105,12 +105,12 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Starts it again after it was [killed](Self::kill) or [stopped](Self::stop).
+    /// Restarts it after it was [killed](Self::kill) or [stopped](Self::stop).
     ///
     /// # Panics
     /// If it does not start.
     pub async fn restart(&mut self) {
-        // Dropping it kills it.
+        // Dropping the server kills it.
         self.server = None;
         for _ in 0..STARTS_MAX {
             let mut command = as_nobody(program("postgres").expect("it was there"));
@@ -125,7 +125,7 @@ impl Postgres {
                     self.server = Some(server);
                     return;
                 }
-                // The leftovers of a server that was killed are still there, for a moment.
+                // For a moment, the remains of a killed server still exist.
                 if server.lives().is_err() {
                     break;
                 }
@@ -139,7 +139,7 @@ impl Postgres {
     /// Its process.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.server.as_ref().expect("it runs").id()
@@ -170,15 +170,15 @@ impl Postgres {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Kills it without notice (SIGKILL), with the processes that serve its connections.
+    /// Kills it by SIGKILL, with the processes that serve its connections.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub async fn kill(&mut self) {
         let server = self.server.as_mut().expect("it runs");
         let children = children(server.id());
         server.kill();
-        // They would notice by themselves; but not before they have answered their requests.
+        // They would end by themselves, but only after answering their requests.
         for child in children {
             if let Some(child) = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw) {
                 let _ = rustix::process::kill_process(child, Signal::KILL);
@@ -187,10 +187,10 @@ impl Postgres {
         self.server = None;
     }
 
-    /// Ends it in order, at once: `pg_ctl stop --mode fast`.
+    /// Stops it at once, in order: `pg_ctl stop --mode fast`.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub async fn stop(&mut self) {
         let mut server = self.server.take().expect("it runs");
         server.signal(Signal::INT);
@@ -202,12 +202,12 @@ impl Postgres {
         tokio::time::timeout(super::START_PATIENCE, ended).await.expect("it ends");
     }
 
-    /// Promotes a standby to the server that takes writes.
+    /// Promotes a standby to primary.
     pub async fn promote(&self) {
         self.run_sql("SELECT pg_promote(true, 60)").await;
     }
 
-    /// Runs statements as the superuser; returns the first column of their rows.
+    /// Runs statements as the superuser. Returns the first column of their rows.
     ///
     /// # Panics
     /// If one fails.
@@ -222,10 +222,10 @@ impl Postgres {
         values.collect()
     }
 
-    /// A connection as the superuser.
+    /// Connects as the superuser.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the connection fails.
     pub async fn connect(&self) -> Client {
         self.try_connect().await.expect("the server answers")
     }
@@ -234,7 +234,7 @@ impl Postgres {
         connect(&self.config(SUPERUSER)).await
     }
 
-    /// The configuration with which `user` connects, over the unix socket and so without a password.
+    /// The configuration with which `user` connects over the Unix socket, without a password.
     #[must_use]
     pub fn config(&self, user: &str) -> Config {
         let mut config = Config::new();
@@ -243,7 +243,7 @@ impl Postgres {
     }
 }
 
-/// A server and a standby that follows it.
+/// A server with a standby.
 #[derive(Debug)]
 pub struct Pair {
     servers: [Postgres; 2],
@@ -251,7 +251,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both. Writes do not wait for the standby: the pair shows the time that a failover takes, and not what it may lose.
+    /// Starts both. Writes do not wait for the standby: the pair is for measuring the time of a failover, not its losses.
     ///
     /// # Errors
     /// The program that is missing.
@@ -261,14 +261,14 @@ impl Pair {
         Ok(Self { servers: [leader, standby], leader: 0 })
     }
 
-    /// The URL of both, for the superuser.
+    /// The URL with both servers, for the superuser.
     #[must_use]
     pub fn url(&self) -> String {
         let [first, second] = self.servers.each_ref().map(Postgres::address);
         format!("postgres://{SUPERUSER}@{first},{second}/postgres")
     }
 
-    /// The server that takes writes.
+    /// The server that accepts writes.
     #[must_use]
     pub const fn leader(&self) -> usize {
         self.leader
@@ -277,22 +277,22 @@ impl Pair {
     /// The process of one of them.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     #[must_use]
     pub fn process(&self, server: usize) -> u32 {
         self.servers[server].process()
     }
 
-    /// Promotes the standby, whose leader is gone.
+    /// Promotes the standby after the end of its primary.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If the promotion fails.
     pub async fn promote(&mut self) {
         self.leader = 1 - self.leader;
         self.servers[self.leader].promote().await;
     }
 
-    /// Makes the server that is gone follow the other, at its old address.
+    /// Makes the server that has ended a standby of the other one, at its old address.
     ///
     /// # Errors
     /// The program that is missing.
@@ -302,14 +302,14 @@ impl Pair {
     pub async fn follow(&mut self) -> Result<(), String> {
         let gone = 1 - self.leader;
         let port = self.servers[gone].port;
-        // What is left of it would hold the port.
+        // The remains of its process would keep the port.
         self.servers[gone].server = None;
         self.servers[gone] = self.servers[self.leader].standby_at(port).await?;
         Ok(())
     }
 }
 
-/// Connects, with a task that moves the bytes.
+/// Connects, and spawns the task that drives the connection.
 ///
 /// # Errors
 /// The errors of the server.
@@ -325,7 +325,7 @@ pub fn url(user: &str, address: SocketAddr) -> String {
     format!("postgres://{user}@{address}/postgres")
 }
 
-/// `PgBouncer` in front of a server, which lends its connections for one transaction each.
+/// `PgBouncer` in front of a server, in transaction mode.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
@@ -334,7 +334,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler with `connections` connections to the server.
+    /// Starts a `PgBouncer` with `connections` connections to the server.
     ///
     /// # Errors
     /// The program that is missing.
@@ -358,7 +358,7 @@ impl PgBouncer {
         Ok(Self { port, _server: server, _ground: ground })
     }
 
-    /// The URL of the database `postgres` behind it.
+    /// The URL of the database `postgres` through it.
     #[must_use]
     pub fn url(&self) -> String {
         url(SUPERUSER, ([127, 0, 0, 1], self.port).into())
@@ -367,7 +367,7 @@ impl PgBouncer {
 
 fn as_nobody(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
-    // It may not be allowed to enter the directory of the tests.
+    // The user may not have access to the tests' directory.
     command.current_dir(std::env::temp_dir());
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -381,7 +381,7 @@ fn give_away(directory: &Path) {
     }
 }
 
-/// The processes that this one has started.
+/// Returns the child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A proxy in front of a server, which on order loses what a network can lose.
+//! A proxy in front of a server that can lose what a network can lose.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-/// The number of bytes that are read at once.
+/// The size of the read buffer.
 const CHUNK: usize = 16 * 1024;
 
-/// The time to wait for something that must come.
+/// The time to wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The treatment of the bytes.
+/// The mode of forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Pass,
-    /// They stay where they are, in both directions.
+    /// Nothing is forwarded, in either direction.
     Stall,
-    /// The server's replies are thrown away; requests arrive.
+    /// The server's replies are discarded; requests are forwarded.
     DropReplies,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Orders {
     mode: Mode,
-    /// The period of the connections: those of an earlier one are closed.
+    /// The number of the period; connections of an earlier period are closed.
     time: u64,
     /// True if new connections are closed at once.
     refuses: bool,
 }
 
-/// A proxy for TCP on a thread of its own. It passes on everything until it is ordered otherwise, and ends when it is dropped.
+/// A TCP proxy on a thread of its own. It forwards everything by default, and ends on drop.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -44,12 +44,12 @@ pub struct Proxy {
     _end: oneshot::Sender<()>,
 }
 
-/// The counts of what went through.
+/// The counts of hindered traffic.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Bytes of replies that were thrown away.
+    /// The number of discarded bytes of replies.
     dropped: AtomicU64,
-    /// Connections that were closed or refused, and pieces that were held up or thrown away.
+    /// The number of connections that were closed or refused, and of reads that were stalled or discarded.
     hindered: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl Counts {
 }
 
 impl Proxy {
-    /// Begins to listen on a free port of the loopback interface, for connections to `server`.
+    /// Listens on a free port of the loopback interface, for connections to `server`.
     ///
     /// # Panics
     /// If there is no free port, or no thread.
@@ -95,48 +95,49 @@ impl Proxy {
         self.address
     }
 
-    /// Passes on everything, and takes connections.
+    /// Forwards everything, and accepts connections.
     pub fn pass(&self) {
         self.orders.send_modify(|orders| *orders = Orders { mode: Mode::Pass, refuses: false, ..*orders });
     }
 
-    /// Lets nothing through, in either direction. Connections stay open, and new ones are taken.
+    /// Forwards nothing, in either direction. Connections stay open, and new ones are accepted.
     pub fn stall(&self) {
         self.orders.send_modify(|orders| orders.mode = Mode::Stall);
     }
 
-    /// Throws away the server's replies; requests arrive.
+    /// Discards the server's replies; requests are forwarded.
     pub fn drop_replies(&self) {
         self.orders.send_modify(|orders| orders.mode = Mode::DropReplies);
     }
 
-    /// Closes the connections that are there. New ones are taken.
+    /// Closes the present connections. New ones are accepted.
     pub fn cut(&self) {
         self.orders.send_modify(|orders| orders.time += 1);
     }
 
-    /// Closes the connections that are there and all that come, until it [passes](Self::pass) again.
+    /// Closes the present connections and all new ones, until [`pass`](Self::pass).
     pub fn refuse(&self) {
         self.orders
             .send_modify(|orders| *orders = Orders { time: orders.time + 1, refuses: true, ..*orders });
     }
 
-    /// The number of bytes of replies that were thrown away.
+    /// The number of discarded bytes of replies.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::SeqCst)
     }
 
-    /// The number of times that it has closed, refused, held up or thrown away anything: whether its orders had an effect.
+    /// The number of times that it has closed, refused, stalled or discarded anything, which shows whether a fault had an
+    /// effect.
     #[must_use]
     pub fn hindered(&self) -> u64 {
         self.counts.hindered.load(Ordering::SeqCst)
     }
 
-    /// Waits until more than `count` bytes of replies were thrown away: then the server has answered.
+    /// Waits until more than `count` bytes of replies were discarded: then the server has answered.
     ///
     /// # Panics
-    /// If that does not come.
+    /// If that does not happen.
     pub async fn until_dropped(&self, count: u64) {
         let waiting = async {
             while self.dropped() <= count {
@@ -170,14 +171,14 @@ async fn connect(
     mut orders: watch::Receiver<Orders>,
     counts: Arc<Counts>,
 ) {
-    // A server that is not there closes the connection, which is what its client would see.
+    // If the server is down, the connection is closed, as its client would see without a proxy.
     let Ok(server) = TcpStream::connect(server).await else { return };
-    // Requests are not held back to make larger packets of them.
+    // Disables Nagle's algorithm, so that requests are not delayed.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let requests = forward(from_client, to_server, orders.clone(), false, &counts);
     let replies = forward(from_server, to_client, orders.clone(), true, &counts);
-    // When the one direction ends, so does the other, and both sockets are closed.
+    // When one direction ends, so does the other, and both sockets are closed.
     tokio::select! {
         () = requests => {}
         () = replies => {}
@@ -185,7 +186,7 @@ async fn connect(
     }
 }
 
-/// Passes on in one direction.
+/// Forwards one direction.
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -215,7 +216,7 @@ async fn forward(
 mod tests {
     use super::*;
 
-    /// Answers each byte with the same one.
+    /// Starts an echo server.
     async fn echo() -> SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! A Redis server: `redis-server`, which writes every change to disk before it acknowledges it.
+//! A Redis server: `redis-server`, configured to write every change to disk before it acknowledges it.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -7,7 +7,7 @@ use redis::{Client, Cmd, Connection, FromRedisValue};
 
 use super::{Ground, Server, free_port, program};
 
-/// The password that the server asks for.
+/// The password of the server.
 pub const PASSWORD: &str = "pass-of-a-test";
 
 /// A server on a free port, with a directory of its own.
@@ -20,7 +20,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one. `settings` are more of its options and their values, `--name value`.
+    /// Starts a server, with further `settings` as `--name value`.
     ///
     /// # Errors
     /// The program that is missing.
@@ -40,7 +40,7 @@ impl Redis {
 
     async fn until_it_answers(&mut self) {
         let client = self.client();
-        // While it reads its data from disk, it answers with an error.
+        // While it loads its data, it answers with an error.
         self.server
             .until(async || {
                 let connection = client.get_connection();
@@ -65,7 +65,7 @@ impl Redis {
         Self::url_at(self.address())
     }
 
-    /// The same through a proxy in between.
+    /// The same URL through a proxy at this address.
     #[must_use]
     pub fn url_at(address: SocketAddr) -> String {
         format!("redis://:{PASSWORD}@{address}/primacy")
@@ -83,27 +83,27 @@ impl Redis {
         &self.server
     }
 
-    /// A connection of a client that knows nothing of elections.
+    /// A connection of a plain client.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the server does not answer.
     #[must_use]
     pub fn connect(&self) -> Connection {
         self.client().get_connection().expect("the server is there")
     }
 
-    /// Sends it a command, and returns the answer.
+    /// Sends a command, and returns the answer.
     ///
     /// # Panics
-    /// If it refuses.
+    /// If the server refuses it.
     pub fn ask<T: FromRedisValue>(&self, command: &Cmd) -> T {
         command.query(&mut self.connect()).expect("the server does what it is asked for")
     }
 
-    /// Sends it a command in words, whose answer does not matter.
+    /// Sends a command as words, and ignores the answer.
     ///
     /// # Panics
-    /// If it refuses.
+    /// If the server refuses it.
     pub fn tell(&self, words: &[&str]) {
         let mut command = Cmd::new();
         command.arg(words);
@@ -115,7 +115,7 @@ impl Redis {
         self.server.kill();
     }
 
-    /// Starts it once more, on the same port and with the data that it has on disk.
+    /// Restarts it on the same port, with its data.
     ///
     /// # Panics
     /// If it does not start.

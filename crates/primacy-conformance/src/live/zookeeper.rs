@@ -1,4 +1,4 @@
-//! Three ZooKeeper servers that form one ensemble, or a single one, each a process of its own, from Debian's packages.
+//! An ensemble of three ZooKeeper servers, or a single one, each in its own process, from Debian's packages.
 
 pub mod curator;
 mod middle;
@@ -14,17 +14,17 @@ use rustix::process::Signal;
 pub use self::middle::Middle;
 use super::{Ground, Server, free_port, program};
 
-/// Java's libraries that a server needs.
+/// The directory of the Java libraries.
 const JARS: &str = "/usr/share/java";
 const CLASSES: [&str; 4] = ["zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.jar", "slf4j-simple.jar"];
 
-/// ZooKeeper's unit of time, in milliseconds: a tenth of the usual one, so that sessions may be short.
+/// ZooKeeper's tick time, in milliseconds: a tenth of the default, so that sessions can be short.
 pub const TICK: u32 = 200;
 
-/// The interval at which the servers look for empty containers, in milliseconds; as a rule once a minute.
+/// The interval at which the servers check for empty containers, in milliseconds; the default is a minute.
 const CONTAINERS_MS: u32 = 1_000;
 
-/// The longest time for a server to answer one question about itself.
+/// The maximum time for a server to answer an administrative command.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// An ensemble of three, or one server.
@@ -35,32 +35,32 @@ pub struct ZooKeeper {
     ground: Ground,
     /// The client port of each; it stays the same over restarts.
     ports: Vec<u16>,
-    /// The two peer ports of each.
+    /// The two peer ports of each server.
     among: Vec<(u16, u16)>,
     servers: Vec<Option<Server>>,
-    /// The longest session that a server which starts from now on grants, in milliseconds.
+    /// The longest session, in milliseconds, that a server started from now on grants.
     pub session_max: u32,
 }
 
 impl ZooKeeper {
-    /// Starts them, and waits until they serve.
+    /// Starts three servers, and waits until they serve.
     ///
     /// # Errors
-    /// The program or library that is not installed.
+    /// The program or library that is missing.
     ///
     /// # Panics
-    /// If they do not begin to serve.
+    /// If they do not serve in time.
     pub async fn start() -> Result<Self, String> {
         Self::start_of(3).await
     }
 
-    /// Starts a single server, as it is by default, and waits until it serves.
+    /// Starts a single standalone server, and waits until it serves.
     ///
     /// # Errors
-    /// The program or library that is not installed.
+    /// The program or library that is missing.
     ///
     /// # Panics
-    /// If it does not begin to serve.
+    /// If it does not serve in time.
     pub async fn start_alone() -> Result<Self, String> {
         Self::start_of(1).await
     }
@@ -102,7 +102,7 @@ impl ZooKeeper {
         if self.among.len() > 1 {
             text += "standaloneEnabled=false\nquorumListenOnAllIPs=false\n";
         }
-        // A single server names no peers, not even itself.
+        // A standalone server lists no peers, not even itself.
         for (number, (peers, election)) in self.among.iter().enumerate().filter(|_| self.among.len() > 1) {
             text += &format!("server.{}=127.0.0.1:{peers}:{election}\n", number + 1);
         }
@@ -117,10 +117,10 @@ impl ZooKeeper {
         self.servers[which] = Some(Server::start(&name, command, &self.ground));
     }
 
-    /// Waits until all that were started serve.
+    /// Waits until all running servers serve.
     ///
     /// # Panics
-    /// If one of them has ended, or does not begin to serve.
+    /// If one of them has ended, or does not serve in time.
     pub async fn serves(&mut self) {
         for (server, port) in self.servers.iter_mut().zip(&self.ports) {
             if let Some(server) = server {
@@ -150,7 +150,7 @@ impl ZooKeeper {
         })
     }
 
-    /// The process of one.
+    /// The process of a server.
     ///
     /// # Panics
     /// If it was killed.
@@ -159,17 +159,17 @@ impl ZooKeeper {
         self.servers[which].as_ref().expect("it was not killed").id()
     }
 
-    /// Kills one.
+    /// Kills a server.
     pub fn kill(&mut self, which: usize) {
         self.servers[which] = None;
     }
 
-    /// Starts a server that was killed.
+    /// Restarts a killed server.
     pub fn restart(&mut self, which: usize) {
         self.launch(which);
     }
 
-    /// Stops a server as it is.
+    /// Stops a server by SIGSTOP.
     ///
     /// # Panics
     /// If it was killed.
@@ -177,7 +177,7 @@ impl ZooKeeper {
         self.servers[which].as_ref().expect("it was not killed").signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes a stopped server.
     ///
     /// # Panics
     /// If it was killed.
@@ -192,7 +192,7 @@ impl ZooKeeper {
     }
 }
 
-/// The class path with which Java finds these libraries.
+/// The Java class path of these libraries.
 fn class_path<'a>(classes: impl IntoIterator<Item = &'a str>) -> Result<String, String> {
     let mut path = Vec::new();
     for class in classes {
@@ -205,7 +205,7 @@ fn class_path<'a>(classes: impl IntoIterator<Item = &'a str>) -> Result<String, 
     Ok(path.join(":"))
 }
 
-/// The mode of a server by its own word, if it serves: `leader` or `follower`.
+/// The mode that a server reports, if it serves: `leader` or `follower`.
 fn mode(port: u16) -> Option<String> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, ASK_PATIENCE).ok()?;

@@ -1,15 +1,15 @@
-//! The laws of waiting: which handles a change wakes, and how soon.
+//! The laws of waiting: which handles a change wakes, and within which time.
 
 use super::*;
 
 /// The number of measurements.
 const ROUNDS: u32 = 10;
-/// A wait that rests lasts at least this long.
+/// The minimum duration of a wait without a wake-up.
 const REST: Duration = Duration::from_millis(50);
-/// The number of wake-ups without a change that are allowed.
+/// The number of allowed spurious wake-ups.
 const VAIN_MAX: u32 = 20;
 
-/// The candidate behind the first is woken when the first goes, within the bound that the store's page states.
+/// The candidate behind the first is woken when the first leaves, within the documented bound.
 pub async fn changed_wakes_the_next_when_the_first_goes(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_the_next_when_the_first_goes";
     let stalls = Stalls::watch();
@@ -19,7 +19,7 @@ pub async fn changed_wakes_the_next_when_the_first_goes(harness: &dyn SessionsHa
         let next = Candidate::new(harness, election, &format!("n{round}")).await;
         next.wait_behind().await;
         if round % 3 == 0 {
-            // Asked for, dropped, and asked for again later.
+            // Polled, dropped, and polled again later.
             drop(tokio::time::timeout(Duration::ZERO, next.store.changed()).await);
         }
         let waiting = tokio::spawn(async move {
@@ -38,7 +38,7 @@ pub async fn changed_wakes_the_next_when_the_first_goes(harness: &dyn SessionsHa
     }
 }
 
-/// An onlooker is woken when another candidate is first.
+/// An observer is woken when another candidate becomes the first.
 pub async fn changed_wakes_an_onlooker(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_an_onlooker";
     let stalls = Stalls::watch();
@@ -68,7 +68,7 @@ pub async fn changed_wakes_an_onlooker(harness: &dyn SessionsHarness) {
     }
 }
 
-/// The first learns that its entry was removed, even where it is alone.
+/// The first learns that its entry was removed, even if no other candidate is in the queue.
 pub async fn changed_wakes_the_first_whose_entry_is_removed(harness: &dyn SessionsHarness) {
     let election = "changed_wakes_the_first_whose_entry_is_removed";
     let stalls = Stalls::watch();
@@ -111,8 +111,8 @@ pub async fn changed_wakes_the_first_that_is_asked_to_resign(harness: &dyn Sessi
     assert_within(&stalls, harness.change_bound(), (asked_at, woken_at));
 }
 
-/// After a look waiting rests: a caller that looks at every wake-up does not spin. Keep-alives wake no waiter, and neither do candidates
-/// that come behind.
+/// After a read, a wait does not end at once: a caller that reads after every wake-up does not spin. Keep-alives wake
+/// no waiter, and neither do candidates that enter behind it.
 pub async fn changed_rests_while_nothing_changes(harness: &dyn SessionsHarness) {
     let election = "changed_rests_while_nothing_changes";
     let (one, two) =
@@ -139,7 +139,7 @@ pub async fn changed_rests_while_nothing_changes(harness: &dyn SessionsHarness) 
     assert!(rests(&onlooker, &look).await, "where somebody is first");
 }
 
-/// The same for a candidate that was first and is an onlooker now, because its entry was taken away and its session has perhaps ended.
+/// The same for a former first that is now an observer, because its entry was removed and its session may have ended.
 pub async fn changed_rests_for_whoever_has_lost_its_entry(harness: &dyn SessionsHarness) {
     let election = "changed_rests_for_whoever_has_lost_its_entry";
     let one = Candidate::new(harness, election, "a").await;

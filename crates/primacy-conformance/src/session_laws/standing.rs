@@ -1,8 +1,8 @@
-//! The laws of the queue: which candidate has an entry, which is first, and with which token.
+//! The laws of the queue: which candidates have entries, which is the first, and with which token.
 
 use super::*;
 
-/// The number of rivals that enter at once.
+/// The number of rivals that enter concurrently.
 const RIVALS: u64 = 8;
 
 /// An election that no candidate ever entered has no first.
@@ -14,7 +14,7 @@ pub async fn where_nobody_stands_nobody_is_first(harness: &dyn SessionsHarness) 
     store.end(&begun.session).await.expect("it lives");
 }
 
-/// Entering again finds the entry that is there, and makes no other.
+/// Entering again returns the existing entry, and creates no other.
 pub async fn a_session_has_one_entry_however_often_it_stands(harness: &dyn SessionsHarness) {
     let election = "a_session_has_one_entry_however_often_it_stands";
     let (one, two) =
@@ -33,7 +33,7 @@ pub async fn a_session_has_one_entry_however_often_it_stands(harness: &dyn Sessi
     assert_eq!(first(&two.store).await, None, "all entries have left");
 }
 
-/// A candidate that gave up a request in the middle and campaigns again has one entry all the same.
+/// A candidate that abandoned a request and campaigns again still has one entry.
 pub async fn an_entry_whose_answer_was_lost_is_found_again(harness: &dyn SessionsHarness) {
     let election = "an_entry_whose_answer_was_lost_is_found_again";
     let candidate = Candidate::new(harness, election, "a").await;
@@ -49,7 +49,7 @@ pub async fn an_entry_whose_answer_was_lost_is_found_again(harness: &dyn Session
     assert_eq!(first(&candidate.store).await, None, "there was one entry");
 }
 
-/// The first stays first, with the same token, however many come.
+/// The first stays the first, with the same token, however many candidates enter.
 pub async fn the_first_stays_the_first_while_others_stand(harness: &dyn SessionsHarness) {
     let election = "the_first_stays_the_first_while_others_stand";
     let leader = Candidate::new(harness, election, "z").await;
@@ -87,7 +87,7 @@ pub async fn the_oldest_is_the_first(harness: &dyn SessionsHarness) {
     assert_eq!(first(&onlooker).await, None);
 }
 
-/// Others are shown the whole holder: its name, its incarnation, and its address.
+/// Other handles see the whole holder: its name, its incarnation, and its address.
 pub async fn a_holder_is_shown_whole(harness: &dyn SessionsHarness) {
     let election = "a_holder_is_shown_whole";
     let mut one = Candidate::new(harness, election, "a").await;
@@ -102,7 +102,7 @@ pub async fn a_holder_is_shown_whole(harness: &dyn SessionsHarness) {
     assert_eq!(first(&two.store).await, Some(expected));
 }
 
-/// An answer to one caller is what all others see from then on.
+/// After an answer to one caller, all others see the same state or a later one.
 pub async fn a_reader_never_sees_who_was_first_before(harness: &dyn SessionsHarness) {
     let election = "a_reader_never_sees_who_was_first_before";
     let onlookers = [harness.open(election).await, harness.open(election).await];
@@ -119,7 +119,7 @@ pub async fn a_reader_never_sees_who_was_first_before(harness: &dyn SessionsHarn
     }
 }
 
-/// Of rivals that enter at the same time exactly one is answered that it is first, and each of them once.
+/// Of rivals that enter concurrently, exactly one is told that it is the first, and each of them is told so once.
 pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) {
     let election = "of_many_rivals_exactly_one_is_first";
     let mut rivals = Vec::new();
@@ -138,7 +138,7 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
                 QueuePosition::Behind { first } => told.push((first.holder.identity, first.token)),
             }
         }
-        // A handle that hands over only when it looks may be between two of them.
+        // A store that hands over only at a read may be between two of them.
         let leader = match leaders.as_slice() {
             [leader] => *leader,
             [] => first_of(&rivals[0].store).await.expect("somebody is first"),
@@ -150,7 +150,7 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
         let place = rivals.iter().position(|rival| rival.holder.identity == leader.0);
         let rival = rivals.remove(place.expect("one of the rivals"));
         rival.leave().await;
-        // Where waiting candidates are in no queue, none is the next before all ask again.
+        // If waiting candidates are in no queue, there is no next one before all ask again.
         if let Some(rival) = rivals.first().filter(|_| harness.capabilities().ordered) {
             // There is a next one, before all ask again.
             let next = async {
@@ -163,7 +163,8 @@ pub async fn of_many_rivals_exactly_one_is_first(harness: &dyn SessionsHarness) 
     }
 }
 
-/// When the first leaves, the next is first, with a higher token; and the one that left may campaign again, behind it.
+/// When the first leaves, the next becomes the first, with a higher token; and the former first may campaign again,
+/// behind it.
 pub async fn leaving_hands_over_to_the_next(harness: &dyn SessionsHarness) {
     let election = "leaving_hands_over_to_the_next";
     let (one, two) =
@@ -179,7 +180,7 @@ pub async fn leaving_hands_over_to_the_next(harness: &dyn SessionsHarness) {
     assert!(within(harness, "the other one to be first", one.become_first()).await > token);
 }
 
-/// To leave without an entry is no error, and takes no other candidate's entry.
+/// Leaving without an entry is no error, and removes no other candidate's entry.
 pub async fn leaving_twice_is_leaving_once(harness: &dyn SessionsHarness) {
     let election = "leaving_twice_is_leaving_once";
     let (one, two) =
@@ -194,7 +195,7 @@ pub async fn leaving_twice_is_leaving_once(harness: &dyn SessionsHarness) {
     assert_eq!(two.lead().await, token);
 }
 
-/// A session that is ended in order has no entry any more.
+/// After the end of a session its entry is gone.
 pub async fn ending_a_session_takes_its_entry_along(harness: &dyn SessionsHarness) {
     let election = "ending_a_session_takes_its_entry_along";
     let (one, two) =
@@ -206,8 +207,8 @@ pub async fn ending_a_session_takes_its_entry_along(harness: &dyn SessionsHarnes
     assert!(token > earlier, "{token} after {earlier}");
 }
 
-/// The same where the session goes on, because another election of the process uses it; and a candidate that begins anew does so at the end
-/// of the queue.
+/// The same if the session goes on, because another election of the process shares it; a candidate that begins anew
+/// does so at the end of the queue.
 pub async fn ending_takes_the_entry_along_also_where_others_share_the_session(harness: &dyn SessionsHarness) {
     let (election, other) = ("ending_takes_the_entry_along_shared", "ending_takes_the_entry_along_other");
     let mut one = Candidate::new(harness, election, "a").await;
@@ -223,7 +224,7 @@ pub async fn ending_takes_the_entry_along_also_where_others_share_the_session(ha
     assert!(token > earlier, "{token} after {earlier}");
 }
 
-/// Every request of a session that has ended is answered so, and none brings it back.
+/// Every request of an ended session is answered as such, and none revives it.
 pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
     let election = "an_ended_session_is_told_as_ended";
     let one = Candidate::new(harness, election, "a").await;
@@ -234,7 +235,7 @@ pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
         is_ended(one.store.campaign(&one.session, &one.holder).await);
         is_ended(one.store.leave(&one.session).await);
     }
-    // Both are right: the session is over.
+    // Both answers are correct: the session has ended.
     match one.store.end(&one.session).await {
         Ok(()) | Err(SessionError::Ended { .. }) => {}
         other => panic!("{other:?}"),
@@ -242,7 +243,7 @@ pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
     assert_eq!(first(&one.store).await, None, "nothing has made an entry");
 }
 
-/// A request of an ended session does nothing to a later session of the same handle.
+/// A request of an ended session does not affect a later session of the same handle.
 pub async fn an_ended_session_touches_no_later_one(harness: &dyn SessionsHarness) {
     let election = "an_ended_session_touches_no_later_one";
     let mut one = Candidate::new(harness, election, "a").await;
@@ -260,7 +261,7 @@ pub async fn an_ended_session_touches_no_later_one(harness: &dyn SessionsHarness
     one.store.keep_alive(&one.session).await.expect("its session is untouched");
 }
 
-/// Every new entry has a higher token, also when none was left in between.
+/// Every new entry has a higher token, even if the queue was empty in between.
 pub async fn tokens_grow_across_leaving_and_ending(harness: &dyn SessionsHarness) {
     let election = "tokens_grow_across_leaving_and_ending";
     let mut last = FencingToken(0);
@@ -295,7 +296,8 @@ pub async fn tokens_grow_across_restart_of_everything(harness: &dyn SessionsHarn
     }
 }
 
-/// An entry goes when its session has not been kept alive for its timeout, and no sooner; and its holder learns of it.
+/// An entry is removed when its session was not kept alive for its timeout, and no sooner; and its holder learns of
+/// it.
 pub async fn a_session_that_is_not_kept_alive_ends_in_time_and_not_before(harness: &dyn SessionsHarness) {
     let election = "a_session_that_is_not_kept_alive_ends_in_time_and_not_before";
     let onlooker = harness.open(election).await;
@@ -305,7 +307,7 @@ pub async fn a_session_that_is_not_kept_alive_ends_in_time_and_not_before(harnes
     let asked_at = Instant::now();
     let timeout = one.store.keep_alive(&one.session).await.expect("it lives");
     assert!(!timeout.is_zero(), "a session lasts");
-    // No later than this: the store may count from the moment at which it has answered.
+    // An upper bound: the store may count from the moment at which it has answered.
     let answered_at = Instant::now();
     let seen = Some((one.holder.identity, token));
     let mut seen_at = Instant::now();
@@ -323,14 +325,14 @@ pub async fn a_session_that_is_not_kept_alive_ends_in_time_and_not_before(harnes
     let gone_at = tokio::time::timeout(patience, gone).await.expect("an entry without a life goes");
     let lasted = gone_at.saturating_duration_since(asked_at);
     assert!(lasted >= timeout, "it was promised {timeout:?}, and gone after {lasted:?}");
-    // At the last look that saw it, it was there; the look that found it gone may have been held up.
+    // At the last read that returned it, it existed; the read that found it gone may have been delayed.
     let bound = harness.expiry_bound();
     assert_within(&stalls, timeout + bound, (answered_at, seen_at));
     is_ended(one.store.keep_alive(&one.session).await);
     is_ended(one.store.campaign(&one.session, &one.holder).await);
 }
 
-/// A session that is kept alive each third of its timeout goes on, and so does its entry.
+/// A session with a keep-alive each third of its timeout goes on, and so does its entry.
 pub async fn a_session_that_is_kept_alive_lasts(harness: &dyn SessionsHarness) {
     let election = "a_session_that_is_kept_alive_lasts";
     let stalls = Stalls::watch();
@@ -352,7 +354,7 @@ pub async fn a_session_that_is_kept_alive_lasts(harness: &dyn SessionsHarness) {
     assert_eq!(one.lead().await, token);
 }
 
-/// A guardian evicts the dead incarnation, and nothing of another incarnation of the same node.
+/// A guardian evicts the dead incarnation, and no other incarnation of the same node.
 pub async fn evicting_takes_that_life_and_no_other(harness: &dyn SessionsHarness) {
     let election = "evicting_takes_that_life_and_no_other";
     let (one, two) =
@@ -373,7 +375,7 @@ pub async fn evicting_takes_that_life_and_no_other(harness: &dyn SessionsHarness
     if !harness.capabilities().ordered {
         return; // One that waits has nothing in the store.
     }
-    // A candidate that waits goes as well.
+    // The entry of a waiting candidate is evicted too.
     let three = Candidate::new(harness, election, "c").await;
     three.wait_behind().await;
     assert!(evict(&three.holder).await);
@@ -381,7 +383,7 @@ pub async fn evicting_takes_that_life_and_no_other(harness: &dyn SessionsHarness
     assert_eq!(first(&guardian).await, None);
 }
 
-/// Two handles on one election are two candidates, also within one process.
+/// Two handles on one election are two candidates, even within one process.
 pub async fn two_handles_have_two_sessions(harness: &dyn SessionsHarness) {
     let election = "two_handles_have_two_sessions";
     let (one, two) =
@@ -394,7 +396,7 @@ pub async fn two_handles_have_two_sessions(harness: &dyn SessionsHarness) {
     one.store.keep_alive(&one.session).await.expect("its session is its own");
 }
 
-/// An event in one election is not seen in another one, however similar its name.
+/// An event in one election is not visible in another one, however similar its name.
 pub async fn queues_of_elections_do_not_touch_each_other(harness: &dyn SessionsHarness) {
     let names =
         ["Queue", "queue", "queue ", "queue/a", "queue%2Fa", "queue.a", "queue_a", "q", "é", "e\u{301}"];

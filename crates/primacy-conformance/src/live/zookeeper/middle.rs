@@ -1,5 +1,5 @@
-//! A proxy between a client and a ZooKeeper server that knows their messages: it loses an answer, is silent for a while, or makes the
-//! server forget whose session it is.
+//! A proxy between a client and a ZooKeeper server that parses their messages: it can lose an answer, block traffic
+//! for a while, or make the server treat a reconnecting client as a new one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +10,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The number of the request that makes a znode and returns its stat.
+/// The code of the request that creates a znode and returns its stat.
 const CREATE2: i32 = 15;
 
-/// The longest message that is passed on, in bytes; ZooKeeper's own limit.
+/// The longest message that is forwarded, in bytes; ZooKeeper's own limit.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// The places of the number and the password of a session in the message that a connection begins with.
+/// The byte ranges of the session's id and password in the first message of a connection.
 const SESSION_NUMBER: std::ops::Range<usize> = 16..24;
 const SESSION_PASSWORD: std::ops::Range<usize> = 28..44;
 
-/// A proxy, until it is dropped.
+/// A proxy, which ends on drop.
 #[derive(Debug)]
 pub struct Middle {
     address: String,
@@ -39,7 +39,7 @@ struct Orders {
 }
 
 impl Middle {
-    /// Starts one before `server`.
+    /// Starts a proxy in front of `server`.
     ///
     /// # Panics
     /// If the loopback interface has no port.
@@ -69,22 +69,22 @@ impl Middle {
         &self.address
     }
 
-    /// Passes nothing on, either way, until [`speak`](Self::speak); nothing is thrown away.
+    /// Forwards nothing in either direction, until [`speak`](Self::speak); nothing is discarded.
     pub fn be_silent(&self) {
         self.orders.silent.send_replace(true);
     }
 
-    /// Passes everything on again.
+    /// Forwards everything again.
     pub fn speak(&self) {
         self.orders.silent.send_replace(false);
     }
 
-    /// Closes the connections that are there.
+    /// Closes the present connections.
     pub fn cut(&self) {
         self.orders.cuts.send_modify(|count| *count += 1);
     }
 
-    /// The next znode is made, but the answer is lost with the connection.
+    /// Loses the next answer to the creation of a znode, with the connection; the znode is created.
     pub fn lose_next_create(&self) {
         self.orders.loses_create.store(true, Ordering::SeqCst);
     }
@@ -92,12 +92,12 @@ impl Middle {
     /// Waits until an answer was lost.
     ///
     /// # Panics
-    /// Never: the sender that it waits for belongs to it.
+    /// Never: the proxy itself owns the sender of the count.
     pub async fn has_lost(&self) {
         self.orders.lost.subscribe().wait_for(|count| *count > 0).await.expect("the sender is there");
     }
 
-    /// From now on, connections begin new sessions, whatever the client asks for.
+    /// From now on, connections begin new sessions, even if the client asks for an old one.
     pub fn forget_sessions(&self) {
         self.orders.forgets.store(true, Ordering::SeqCst);
     }
@@ -110,7 +110,7 @@ impl Drop for Middle {
     }
 }
 
-/// Two directions of one connection; both end with the first that does.
+/// Forwards both directions of a connection; both end with the first one that does.
 async fn pass_on(client: TcpStream, orders: Arc<Orders>) {
     let mut cuts = orders.cuts.subscribe();
     let server = orders.server.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -172,7 +172,7 @@ async fn answers(
     }
 }
 
-/// Reads a message. Each has its length before it.
+/// Reads a message, which is preceded by its length.
 async fn message(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     let length = usize::try_from(from.read_u32().await.ok()?).ok().filter(|length| *length <= MESSAGE_MAX)?;
     let mut message = vec![0; length];
