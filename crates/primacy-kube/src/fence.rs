@@ -52,7 +52,7 @@ pub enum GuardError {
         /// The election.
         election: String,
     },
-    /// The annotation holds no token. Nothing was written.
+    /// The value of the annotation is not a token. Nothing was written.
     #[error(
         "the annotation {annotation} of {object} is {found:?} and no token; somebody has changed it by hand"
     )]

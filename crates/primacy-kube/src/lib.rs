@@ -16,7 +16,7 @@ use primacy::stores::{OpenError, Pending};
 ///
 /// The client's connections belong to the runtime in which it was made, which must outlive the register. kube's clients repeat a request by
 /// themselves unless `Config::default_retry` is off: so a failed write is always `SetError::Unknown` here, because the failure may be that
-/// of a repetition.
+/// of a repetition of a write that was done.
 ///
 /// # Errors
 /// [`OpenError::Refused`] if the server does not accept the credentials or the role allows too little,

@@ -1,5 +1,5 @@
-//! Failed attempts inside one request: a client that tries again by itself says why, so that a caller that gives the request
-//! up first still learns the store's own words.
+//! Failed attempts inside one request: a client that retries internally records each error, so that a caller that abandons the request
+//! first still gets the store's own error.
 //!
 //! The caller wraps the request in [`Attempts::observe`]; a client calls [`failed`] after each failed attempt that it repeats. A future
 //! that runs as a task of its own takes the caller's attempts along by [`inherit`].
@@ -15,7 +15,7 @@ tokio::task_local! {
     static CURRENT: Attempts;
 }
 
-/// The attempts of one request that have failed so far.
+/// The failed attempts of one request so far.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts(Arc<Mutex<Option<String>>>);
 
@@ -42,8 +42,7 @@ impl Attempts {
     }
 }
 
-/// Notes that an attempt of the present request has failed, and that the client goes on by itself. Outside of a request that
-/// is observed, it does nothing.
+/// Notes a failed attempt of the current request that the client will repeat. It does nothing if no caller observes the request.
 pub(crate) fn failed(why: &dyn Display) {
     // An error means that no caller observes the request.
     let _ = CURRENT.try_with(|attempts| {

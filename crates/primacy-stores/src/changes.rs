@@ -163,7 +163,7 @@ impl Changes {
     }
 }
 
-/// The record that a handle has read or written last, and its version; none if it was no record.
+/// The record that a handle has read or written last, and its version; `None` if there was no valid record.
 #[derive(Debug, Default)]
 pub(crate) struct LastRecord(Mutex<Option<(u64, Record)>>);
 

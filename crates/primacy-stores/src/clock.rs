@@ -4,11 +4,11 @@
 use primacy_core::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The boot clock, which goes on during a suspend.
+/// The boot clock, which continues during a suspend.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
 
-/// Elsewhere the monotonic clock; on Apple's systems it, too, goes on during a suspend.
+/// The monotonic clock on other systems; on Apple's, it also continues during a suspend.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 

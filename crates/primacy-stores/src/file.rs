@@ -9,8 +9,8 @@
 //! of the *election's directory*: there is no lock file that could be deleted, and a directory that was removed takes
 //! no new file. The record is replaced by a rename, so a reader needs no lock and never finds half of it.
 //!
-//! A version is a count and a number that is drawn anew for each write. So it is never used again, whatever was
-//! deleted, restored or restarted meanwhile, and there is no counter that could be lost.
+//! A version is a count and a random number for each write. So it is never used again, whatever was deleted, restored
+//! or restarted meanwhile, and there is no counter that could be lost.
 //!
 //! The store works on a thread of its own, because files block. Each request opens what it needs: a `flock` belongs to
 //! the open file, so threads and handles of one process exclude each other as processes do.

@@ -47,8 +47,8 @@ pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<(PathBuf, Sh
     Ok((PathBuf::from(path), sharing))
 }
 
-/// Refuses the file systems that several machines share. FUSE is let through, because its number does not say what is
-/// behind it, and containers run on it.
+/// Refuses the file systems that several machines share. FUSE is admitted, because its type number does not show the
+/// file system behind it, and containers use it.
 #[cfg(feature = "sqlite")]
 pub(crate) fn refuse_shared(path: &Path) -> Result<(), OpenError> {
     match kind(path)? {

@@ -51,7 +51,7 @@ fn secret_setting(text: &str) -> Option<usize> {
     let secret = ends.into_iter().find(|&(end, _)| {
         let before = &text[..end];
         let name = &before[before.trim_end_matches(is_of_name).len()..];
-        // After `%3F` the name begins behind the two digits.
+        // After `%3F`, the name begins after the two digits.
         is_secret_name(name)
             || (before[..before.len() - name.len()].ends_with('%')
                 && name.get(2..).is_some_and(is_secret_name))

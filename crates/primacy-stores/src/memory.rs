@@ -85,7 +85,7 @@ impl MemoryRegister {
         });
     }
 
-    /// Takes the record away, as another program could; for tests. The count goes on, so that no version is used again.
+    /// Removes the record, as another program could; for tests. The count continues, so that no version is used again.
     pub fn erase(&self) {
         self.cell.content.send_modify(|(version, content)| {
             *version += 1;

@@ -2,8 +2,7 @@
 //!
 //! Promises  linearizable, and durable when a write returns, as far as the store is; [`changed`](Register::changed) within
 //!           [`CHANGE_BOUND`], by polling.
-//! Assumes   a store that reads what was written last and honours conditional writes. Whether it honours them is tried before
-//! anything is written.
+//! Assumes   a store with consistent reads and conditional writes, which are tested before anything is written.
 //! Leaves    all other objects as they are.
 //!
 //! This is the recipe of the stores [`s3`](crate::s3), [`gs`](crate::gs) and [`az`](crate::az). It also accepts a program's own

@@ -20,8 +20,7 @@ pub async fn open_any(url: &str, election: &str) -> Result<Opened, OpenError> {
     open_with(url, election, true).await
 }
 
-/// Opens the store of `url` to look at the election `election`: like [`open_any`], but a database that does not
-/// exist is an error.
+/// Opens the store of `url` to read the election `election`: like [`open_any`], but a database that does not exist is an error.
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then.

@@ -1,7 +1,7 @@
 //! [`ReadLimit`]: the limit of bytes read from a server until an answer ends.
 //!
-//! The clients of Redis and PostgreSQL keep the part of an answer that they have read until it ends, and the server decides when it does.
-//! So the stream under them counts the bytes, and fails when a server sends more than the longest answers to all pending requests.
+//! The clients of Redis and PostgreSQL buffer an answer until it ends, and the server decides when that is. So the stream under them counts
+//! the bytes, and fails when a server sends more than the longest answers to all pending requests.
 
 use std::io;
 use std::pin::Pin;

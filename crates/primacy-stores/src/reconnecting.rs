@@ -1,7 +1,7 @@
-//! [`Reconnecting`]: one connection for all callers, which is made anew when it breaks.
+//! [`Reconnecting`]: one connection for all callers, which is replaced when it breaks.
 //!
-//! It is made when a request needs it, by a task of its own, so that a caller that gives up waiting does not end the attempt, and of many
-//! callers that need it at once none waits longer than one attempt takes.
+//! A request that needs it starts a task that connects. The attempt continues when its caller gives up, and concurrent callers share it, so
+//! that none waits longer than one attempt takes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - `primacy` is the version of this format. A reader refuses a higher one, and never overwrites it.
-//! - `duration_ns` is in nanoseconds, so that it comes back exactly as it was. Numbers are whole, from 0 to 2⁶⁴ − 1.
+//! - `duration_ns` is in nanoseconds, so that it is decoded exactly. Numbers are whole, from 0 to 2⁶⁴ − 1.
 //! - Nonces are hexadecimal texts, because many JSON tools round numbers above 2⁵³.
 //! - `holder` is `null` when the lead was released. `resign_request` is left out when there is none.
 //! - `young` is `true` while the creator of the record waits, and left out otherwise.

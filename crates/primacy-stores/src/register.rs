@@ -10,8 +10,8 @@ use primacy_core::election::lease::{Record, Version};
 use crate::error_text::shortened;
 use crate::record::RecordError;
 
-/// A future that may be sent to another thread; what the methods of [`Register`] return, so that a register
-/// can be a trait object.
+/// A boxed future that may be sent to another thread: the return type of the methods of [`Register`], so that a
+/// register can be a trait object.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A cell for one [`Record`], with compare-and-set; linearizable, and shared by all nodes that open the same

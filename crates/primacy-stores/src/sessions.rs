@@ -51,8 +51,8 @@ pub trait Sessions: Send + Sync + Debug {
     /// process and all its work must be gone. Returns whether there was anything to remove.
     fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>>;
 
-    /// Asks the first in the queue, whose token this must be, to resign; `by` names the requester, for people. It finds the
-    /// request when it checks its [position](Self::campaign). `false` if another one is first, or it cannot be asked.
+    /// Asks the first in the queue, whose token this must be, to resign; `by` names the requester, for messages. The first finds the
+    /// request when it checks its [position](Self::campaign). `false` if another candidate is first, or it cannot be asked.
     fn ask_to_resign<'a>(
         &'a self,
         token: FencingToken,

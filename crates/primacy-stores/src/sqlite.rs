@@ -83,7 +83,7 @@ struct Database {
     place: Arc<DatabaseFile>,
     election: String,
     latest: channel::Sender<i64>,
-    /// The table was seen, and it is ours.
+    /// True if the table was found, and is this store's.
     has_table: bool,
 }
 

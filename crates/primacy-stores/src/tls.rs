@@ -20,7 +20,7 @@ use crate::store_url::StoreUrl;
 /// The files that protect a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// The authorities that sign the server's certificate; those that the system trusts if none is given.
+    /// The authorities that may sign the server's certificate; those of the system if none is given.
     pub(crate) ca: Option<PathBuf>,
     /// This client's certificate and its key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_file_without_an_end_is_given_up() {
-        // It belongs to root, and the check of owners takes it for what it is: no file that others have written.
+        // It belongs to root, so the check of owners accepts it.
         let endless = || Some(PathBuf::from("/dev/zero"));
         let ca = Files { ca: endless(), identity: None };
         let cert = Files { ca: None, identity: endless().zip(endless()) };

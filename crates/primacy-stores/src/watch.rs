@@ -28,8 +28,8 @@ impl Watcher {
         spawn(run).then_some(Self { _stop: Stop::Event(stop) })
     }
 
-    /// Starts a thread that polls at a steady pace; `look` returns whether a handle is left that needs it. `None` if
-    /// it could not be started.
+    /// Starts a thread that calls `look` every [`POLL_INTERVAL`], and ends when `look` returns `false`, because no
+    /// handle is left. `None` if it could not be started.
     pub(crate) fn polling(look: impl Fn() -> bool + Send + 'static) -> Option<Self> {
         let (stop, stopped) = mpsc::channel();
         let poll = move || {

@@ -151,7 +151,7 @@ fn header(token: &str) -> Result<HeaderValue, OpenError> {
     Ok(header)
 }
 
-/// Opens `consul://HOST/PREFIX`, and reads the election's key, so that wrong settings fail now.
+/// Opens `consul://HOST/PREFIX`, and reads the election's key, so that wrong settings are reported at once.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
         let place = parse(&address.rest)?;

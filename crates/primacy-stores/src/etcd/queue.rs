@@ -257,7 +257,7 @@ impl Queue {
         }
     }
 
-    /// Adds a request to resign to the first entry, if it has this token and is one of ours.
+    /// Adds a request to resign to the first entry, if it has this token and is a Primacy node's.
     pub(super) async fn ask_to_resign(
         &self,
         client: &Client,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::directory::StoreDirectory;
 use crate::watch::Watcher;
 
-/// Starts the thread; `look` returns whether a handle is left that needs it. `None` if no thread could be started.
+/// Starts the thread, which calls `look` when the record may have changed; it ends when `look` returns `false`, because
+/// no handle is left. `None` if no thread could be started.
 pub(super) fn watch(place: Arc<StoreDirectory>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
     if let Ok((watch, stop)) = notify::Watch::new(&place) {

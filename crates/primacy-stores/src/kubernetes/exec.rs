@@ -83,7 +83,7 @@ struct State {
     ended: Option<(Instant, Option<String>)>,
 }
 
-/// A run of the program, which goes on if its callers stop waiting.
+/// A run of the program, which continues if its callers stop waiting.
 struct Run {
     began: Instant,
     /// `None` until its end.

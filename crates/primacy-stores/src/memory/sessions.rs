@@ -142,7 +142,7 @@ impl MemorySessions {
         }
     }
 
-    /// Runs `act` on a live session, and remembers the session as this handle's.
+    /// Runs `act` on a live session, which becomes this handle's session.
     fn within<T>(&self, session: &SessionId, act: impl FnOnce(&mut State) -> T) -> Result<T, SessionError> {
         self.server.change(|state| {
             if !state.sessions.contains_key(session) {

@@ -21,10 +21,10 @@ pub(super) mod capability {
     pub(crate) const PLUGIN_AUTH: u32 = 1 << 19;
 }
 
-/// The status flag of an answer that another one follows.
+/// The status flag of an answer that is followed by another one.
 const MORE_RESULTS: u16 = 1 << 3;
 
-/// The bytes of a packet that are not read yet.
+/// The unread bytes of a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

@@ -34,7 +34,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 /// The time limit of a request. It is a fraction of a usual lease.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The interval between pings of the server. After three without an answer, the client looks for another server.
+/// The interval between pings of the server. After three without an answer, the client connects to another server.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest pause between two attempts to connect. The library's own pauses grow to four seconds, and would prolong an outage by as

@@ -46,10 +46,9 @@ pub(crate) struct Bucket {
 pub(super) enum Meaning {
     /// The condition does not hold.
     Condition,
-    /// For S3 that another conditional write is under way, for others that there is an object already. Nothing was written
-    /// in either case.
+    /// In S3: another conditional write is in progress. In other stores: there is an object already. Nothing was written in either case.
     Busy,
-    /// There is no such object; or no such bucket.
+    /// There is no such object, or no such bucket.
     Absent,
     /// The bucket, not the object, is not there.
     NoBucket,

@@ -158,7 +158,7 @@ impl Document for ObjectDocument {
 pub enum StaleWrite {
     /// The condition does not hold, and nothing was written.
     Refused,
-    /// It was done.
+    /// The write was done, although the condition does not hold.
     Admitted,
     /// There is no such object, and nothing was tried.
     Absent,
@@ -178,13 +178,13 @@ struct Write {
     bytes: Vec<u8>,
 }
 
-/// The result of a look at the object after a write.
+/// The state of the object when it is read after a write.
 enum Seen {
-    /// It is done.
+    /// The write was done.
     Ours(Version),
-    /// The version that it was to replace is still there.
+    /// The object still has the version that the write was to replace.
     Expected,
-    /// Something else is there.
+    /// The object has another content, or does not exist.
     Other,
     Nothing(String),
 }
@@ -210,8 +210,8 @@ impl Write {
                         Seen::Nothing(why) => Err(SetError::Unknown { why }),
                     };
                 }
-                // 409: nothing was written. Either there is an object already, or another write is under way, whose outcome is
-                // not known yet.
+                // 409: nothing was written. Either there is an object already, or another write is in progress, whose outcome is not known
+                // yet.
                 (Meaning::Busy, _) => match self.look().await {
                     Seen::Ours(version) => return Ok(version),
                     Seen::Other => return Err(SetError::Conflict),

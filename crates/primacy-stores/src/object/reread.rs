@@ -1,5 +1,4 @@
-//! A store that is rebuilt when the files that its settings name have changed. Requests under way end with the credentials with
-//! which they began.
+//! A store that is rebuilt when the files that its settings name have changed. Pending requests keep the credentials with which they began.
 
 use std::fmt;
 use std::sync::Arc;

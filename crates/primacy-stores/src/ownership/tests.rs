@@ -82,7 +82,7 @@ fn what_is_made_is_for_this_user_and_what_is_open_is_closed() {
         rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
         let why = alone.check(&path, &fs::metadata(&path).unwrap()).unwrap_err();
         assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
-        // In a directory of that user's own, root means that user's file.
+        // In that user's own directory, root accepts that user's file.
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
     } else {
@@ -209,7 +209,7 @@ fn neither_a_file_nor_a_link_of_another_user_is_relied_on() {
             assert!(why.contains("symbolic link of the user nobody") && why.contains("../own"), "{why}");
         }
         alone.check_links(&file).unwrap();
-        // In a directory of its owner's, the link is as good as that.
+        // In its owner's own directory, the link is trusted.
         fs::set_permissions(directory.join("open"), fs::Permissions::from_mode(0o755)).unwrap();
         alone.check_links(&ways[0]).unwrap();
         rustix::fs::chown(&file, user, None).unwrap();

@@ -84,7 +84,7 @@ pub(super) struct AdvisorySessions {
     task: Task,
 }
 
-/// A handle's part in a request, which goes on when the handle is dropped.
+/// The parts of a handle that a request needs, which continues when the handle is dropped.
 #[derive(Clone, Debug)]
 struct Task {
     connected: Connected,

@@ -1,5 +1,4 @@
-//! Connections with a limit on the bytes that are read: the library keeps the part of an answer that it has read, and all unsolicited
-//! messages, and has no limit of its own.
+//! Connections with a limit on the bytes that are read: the library buffers incomplete answers and unsolicited messages without a limit.
 //!
 //! It makes the connection itself, and passes it to a TLS connector. That step wraps the stream, also without TLS, with a connector that
 //! adds none ([`Plain`]), but not over a Unix socket.

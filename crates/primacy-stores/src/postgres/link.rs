@@ -53,7 +53,7 @@ const UNTOLD_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// A parameter of a statement with its type, so that the type need not be requested from the server.
 pub(super) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
 
-/// A connection that is made anew when it breaks.
+/// A connection that is replaced when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
     /// Started by the first request.
@@ -71,7 +71,7 @@ pub(super) struct Inner {
     statements: Mutex<Arc<Statements>>,
     elections: Listeners,
     pub(super) live: Reconnecting<Live>,
-    /// The table was seen, and it is ours.
+    /// True if the table was found, and is this store's.
     has_table: AtomicBool,
     looking: tokio::sync::Mutex<()>,
     /// True while a `LISTEN` is active.
@@ -105,7 +105,7 @@ impl Live {
         self.end.get().cloned()
     }
 
-    /// Closes it, even with requests under way.
+    /// Closes the connection, even with pending requests.
     pub(super) fn close(&self) {
         self.driver.abort();
     }

@@ -1,8 +1,8 @@
 //! Conditions of SQL: whether the owner of an object is trusted, because an owner can change it at any time.
 
 /// A condition of SQL: whether the login of the session is a superuser, or may become one by `SET ROLE`. Code that runs in such a session
-/// may become one too, whichever role the session acts as meanwhile: `ALTER DATABASE … SET role`, which the owner of the database may run,
-/// changes that.
+/// may become one too, whatever the current role of the session is: `ALTER DATABASE … SET role`, which the owner of the database may run,
+/// changes only the current role.
 pub const MAY_BE_SUPERUSER: &str = "(EXISTS (SELECT FROM pg_catalog.pg_roles AS may_be WHERE may_be.rolsuper \
      AND pg_catalog.pg_has_role(session_user, may_be.oid, 'MEMBER')))";
 
@@ -25,9 +25,10 @@ pub fn is_trusted(role: &str) -> String {
     )
 }
 
-/// A subquery of SQL: what PostgreSQL may run for a statement on the relations of the array `relations`, as far as the catalog shows: the
-/// tables, functions and domains that these depend on, directly or by another object (a trigger, rule, policy, constraint, default, index,
-/// partition key, extended statistics, type, operator). The columns: `shown`, `kind` (`table`, `function`, `domain`) and `owner`.
+/// A subquery of SQL: the objects that PostgreSQL may use for a statement on the relations of the array `relations`, as far as the catalog
+/// shows: the tables, functions and domains that these depend on, directly or by another object (a trigger, rule, policy, constraint,
+/// default, index, partition key, extended statistics, type, operator). The columns: `shown`, `kind` (`table`, `function`, `domain`) and
+/// `owner`.
 ///
 /// The planner runs functions too: those of constant arguments, wherever an expression of the table has one.
 #[must_use]

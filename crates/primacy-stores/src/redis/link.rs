@@ -36,7 +36,7 @@ pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum length of one answer, in bytes: more than the longest record, and more than the answer to `INFO`.
 const ANSWER_MAX: usize = 256 * 1024;
 
-/// A connection that is made anew when it breaks.
+/// A connection that is replaced when it breaks.
 pub(super) struct Link {
     inner: Arc<Inner>,
     /// The task that keeps the subscription, from the first open on.

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use super::database_file::DatabaseFile;
 use crate::watch::Watcher;
 
-/// Starts the thread; `look` returns whether a handle is left that needs it. `None` if no thread could be started.
+/// Starts the thread, which calls `look` when the record may have changed; it ends when `look` returns `false`, because
+/// no handle is left. `None` if no thread could be started.
 pub(super) fn watch(place: Arc<DatabaseFile>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
     if let Ok((watch, stop)) = notify::Watch::new(place.path()) {
@@ -104,7 +105,7 @@ mod notify {
             }
         }
 
-        /// Waits until something has happened or it is time to look; `None` when it is time to stop.
+        /// Waits for an event or the time of the next poll; `None` when the thread must stop.
         fn wait(&self, haste: Option<&Haste>) -> Option<Signal> {
             match self.directory.wait(haste.map(Haste::timeout).as_ref()) {
                 WaitEnd::Stop => None,

@@ -94,10 +94,10 @@ pub(crate) struct Held {
     life: Mutex<Life>,
     /// The last write that was made for a keep-alive: when it was sent, and how it ended.
     agreed: tokio::sync::Mutex<Option<(Instant, Result<(), SessionError>)>>,
-    /// The connection was lost since the session's identity was last checked.
+    /// True if the connection was lost since the session's identity was last checked.
     suspect: Arc<AtomicBool>,
     verifying: tokio::sync::Mutex<()>,
-    /// True if the client's connection goes on with another session.
+    /// True if the client's connection continued with another session.
     replaced: AtomicBool,
     _watch: Aborted<()>,
     beat: OnceLock<Aborted<()>>,

@@ -16,10 +16,10 @@ pub(in crate::postgres) struct LockStatements {
     pub(super) end: String,
 }
 
-/// → How long the server keeps a session in which nothing comes; none where it knows no such setting.
+/// → The timeout of an idle session; NULL if the server does not have this setting.
 pub(super) const IDLE_TIMEOUT: &str = "SELECT pg_catalog.current_setting('idle_session_timeout', true)";
 
-/// The time that the server waits for a session to end that it was told to end, in milliseconds.
+/// The time for which the server waits until a terminated session has ended, in milliseconds.
 const END_PATIENCE_MS: u64 = 1000;
 
 impl LockStatements {
