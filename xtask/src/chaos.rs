@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: faults on real processes.
+//! `cargo xtask chaos`: faults on real processes, by `primacy-lab chaos`.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -6,14 +6,14 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::needs::{self, Step};
 use crate::{live, record};
 
-/// The exit code of a run in which this user or this machine cannot make some fault, or any.
+/// The exit code of a run if this user or this machine cannot inject some of the faults, or any.
 pub(crate) const NOT_RUN: i32 = 77;
 
 /// The end of a run.
 pub(crate) enum Ended {
-    /// With this exit code, having printed this.
+    /// Completed, with this exit code and this output.
     Code(i32, String),
-    /// It was not begun; why.
+    /// Not started, with the reason.
     Failed(String),
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// The arguments that another run needs to be the same; without the place of this one's files, and whether they were kept.
+/// Returns the arguments that determine the schedule, without those about the files of the run.
 fn schedule<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut before = None;
     let mut is_of_it = |argument: &&'a str| {
@@ -53,18 +53,19 @@ fn schedule<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     arguments.iter().copied().filter(|argument| is_of_it(argument)).collect()
 }
 
-/// The values that follow each `name`.
+/// Returns the values that follow each `name`.
 fn values<'a>(arguments: &[&'a str], name: &str) -> Vec<&'a str> {
     let pairs = arguments.iter().zip(arguments.iter().skip(1));
     pairs.filter(|(before, _)| **before == name).map(|(_, value)| *value).collect()
 }
 
-/// The mark on the page behind which a run is written down: arms that are named have places of their own.
+/// Returns the name of the marks on the page between which the run is recorded: runs with named arms have marks of
+/// their own.
 fn place(arguments: &[&str]) -> String {
     [vec!["chaos"], values(arguments, "--arm")].concat().join(" ")
 }
 
-/// The reason why a run with these arguments is none for the page.
+/// Returns the reason why a run with these arguments may not be recorded on the page, if there is one.
 fn not_whole(arguments: &[&str]) -> Option<String> {
     let part =
         arguments.iter().find(|argument| ["--arm=", "--json"].iter().any(|part| argument.starts_with(part)));
@@ -78,10 +79,10 @@ fn not_whole(arguments: &[&str]) -> Option<String> {
         .then(|| format!("say --minutes {least}, or more"))
 }
 
-/// The runs that belong to the tests, with the binaries of the tests: the usual arms; replicated metadata, also of one voter; leases that
-/// differ, beside jobs with many processes and jobs that their nodes cannot kill.
+/// Runs the arms that belong to the tests, with the test binaries: the usual arms; replicated metadata, also with one
+/// voter; different leases, with jobs of many processes and jobs that their nodes cannot kill.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
-    // With the tests, whose dependencies have other features: else everything would be built again.
+    // Built with the tests, which enable other features of dependencies; otherwise everything would be built again.
     let build = ["build", "--workspace", "--all-features", "--bins", "--tests", "--locked"];
     let runs = [
         &["--minutes", "1"][..],
@@ -101,11 +102,11 @@ pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-/// Builds the command and the crate that tries it, both at once so that they share their libraries, and runs it.
+/// Builds the command and `primacy-lab` together, so that they share their libraries, and runs the latter.
 fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
     match needs::meet(Step::Chaos) {
         Ok(remark) => eprintln!("needs: {remark}"),
-        // What is missing may be needed by one fault only; the run says NOT RUN where it is.
+        // A missing program may be needed by one fault only; the run then reports NOT RUN.
         Err(missing) => eprintln!("{missing}"),
     }
     let mut command = crate::cargo(root, build);
@@ -120,20 +121,20 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
         return Ended::Failed("cargo has built no `primacy`, or no `primacy-lab`".to_owned());
     };
     let mut command = Command::new(chaos);
-    // Some of the servers of stores, which `cargo xtask live` installs.
+    // The location of the servers that `cargo xtask live` installs.
     command.envs(live::environment(root));
     match command.args(["chaos", "--primacy", primacy]).args(arguments).stderr(Stdio::inherit()).output() {
         Ok(output) => {
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();
             print!("{printed}");
-            // A process that was ended by a signal has no code.
+            // A process killed by a signal has no exit code.
             Ended::Code(output.status.code().unwrap_or(1), printed)
         }
         Err(error) => Ended::Failed(format!("`{chaos}` cannot be run: {error}")),
     }
 }
 
-/// The path of the binary of this name, in Cargo's JSON messages.
+/// Returns the path of the binary of this name, from Cargo's JSON messages.
 fn executable<'a>(told: &'a str, name: &str) -> Option<&'a str> {
     let paths = told.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next());
     let mut paths = paths.filter(|path| Path::new(path).file_name().is_some_and(|file| file == name));

@@ -1,6 +1,6 @@
-//! Licences, sources and bans, as `deny.toml` states them, checked without any other tool.
+//! Checks of licences, sources and bans by `deny.toml`, without any other tool.
 //!
-//! `cargo deny` reads the same file and knows more (advisories need the network); it is run where it is
+//! `cargo deny` reads the same file and checks more (advisories, which need the network); it runs where it is
 //! installed.
 
 use crate::tidy::toml;
@@ -8,7 +8,7 @@ use crate::tidy::toml;
 /// The rules of `deny.toml`.
 pub(crate) struct Rules {
     licences: Vec<String>,
-    /// Each banned package, with what to do instead.
+    /// Each banned package, with the alternative.
     bans: Vec<(String, String)>,
 }
 
@@ -27,8 +27,8 @@ impl Rules {
         Self { licences, bans: bans.collect() }
     }
 
-    /// Returns what is wrong with the packages of a tree: lines of `name v1.2.3 …|licence`, as `cargo tree` prints
-    /// them.
+    /// Returns the violations in a dependency tree, given as lines of `name v1.2.3 …
+    /// licence`, as `cargo tree` prints them.
     pub(crate) fn check_tree(&self, tree: &str) -> Vec<String> {
         let mut findings = Vec::new();
         for line in tree.lines().filter(|line| !line.trim().is_empty()) {
@@ -48,7 +48,7 @@ impl Rules {
         findings
     }
 
-    /// Returns what is wrong with a lock file: packages from elsewhere than the public registry.
+    /// Returns the violations in a lock file: packages from other sources than the public registry.
     pub(crate) fn check_sources(lock: &str) -> Vec<String> {
         let sources = toml::entries(lock).into_iter().filter(|entry| entry.key == "source");
         let strange = sources
@@ -56,7 +56,7 @@ impl Rules {
         strange.map(|entry| format!("Cargo.lock:{}: a package from {}", entry.line, entry.value)).collect()
     }
 
-    /// Whether an SPDX expression can be met with the allowed licences.
+    /// True if the allowed licences satisfy an SPDX expression.
     fn allows(&self, expression: &str) -> bool {
         let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
         let mut words = spaced.split_whitespace().collect::<Vec<_>>().into_iter().peekable();

@@ -1,11 +1,11 @@
-//! `cargo xtask failover`: the time without a leader over each store, on real servers, and the table of it.
+//! `cargo xtask failover`: the time without a leader over each store, measured on real servers, as a table.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::live;
 
-/// The command that builds the measured programs, with the profile that users build them with.
+/// The command that builds the measured programs, with the release profile of users.
 const BUILD: &[&str] = &[
     "build",
     "--release",
@@ -16,10 +16,10 @@ const BUILD: &[&str] = &[
     "--package",
     "primacy-lab",
 ];
-/// The command that starts the servers, and runs the bench.
+/// The command that starts the servers and runs the bench.
 const RUN: &[&str] = &["run", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
 
-/// Installs, builds, and measures.
+/// Installs the servers, builds, and measures.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     match live::install(root) {
         Ok(told) => println!("{told}"),

@@ -1,8 +1,9 @@
-//! `cargo xtask fuzz`: the checks of bytes from outside, under libFuzzer.
+//! `cargo xtask fuzz`: the checks of untrusted bytes, under libFuzzer.
 //!
-//! Each target is a test that calls `primacy_fuzz::hold`. It is built with the counters that libFuzzer steers by, which
-//! any Rust can do (`-Cpasses=sancov-module`), and with libFuzzer itself, which is compiled from C++; then it is started
-//! with what is kept in `crates/primacy-fuzz/corpus/` and what earlier runs have found in the target directory.
+//! Each target is a test that calls `primacy_fuzz::hold`. It is compiled with the coverage counters that libFuzzer
+//! needs, which stable Rust supports (`-Cpasses=sancov-module`), and linked with libFuzzer, which is compiled from
+//! C++. It starts from the inputs in `crates/primacy-fuzz/corpus/` and those that earlier runs have found in the
+//! target directory.
 
 mod keep;
 
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// A check, and its test.
+/// A check, with its test.
 struct Target {
     /// Its folder in the corpus.
     name: &'static str,
@@ -42,7 +43,7 @@ const TARGETS: &[Target] = &[
     Target { name: "etcd_api_request", binary: "primacy_etcd_server", test: "tests::fuzz::etcd_api_request", length_max: 4_096 },
 ];
 
-/// The packages that have them, and their kinds of targets.
+/// The packages that contain the targets, with the kinds of their test binaries.
 const BUILT: &[&str] = &[
     "--package",
     "primacy",
@@ -59,16 +60,16 @@ const BUILT: &[&str] = &[
 
 /// The default run time of each target, in seconds.
 pub(crate) const SECONDS: u64 = 60;
-/// The time limit for one input, in seconds. Each takes microseconds; this is for a machine that is busy with other things.
+/// The time limit for one input, in seconds. Each takes microseconds; the limit allows for a busy machine.
 const INPUT_SECONDS_MAX: u64 = 60;
-/// The memory limit of a target, in MiB, most of it for the inputs that were found.
+/// The memory limit of a target, in MiB, most of it for the inputs found.
 const MEMORY_MAX: u64 = 1_024;
-/// The most that one input may have allocated at once, in MiB. The input of a node has fewer bytes by far.
+/// The maximum size of a single allocation for an input, in MiB. The input of a node is far smaller.
 const ALLOCATION_MAX: u64 = 64;
-/// The number of lines shown of a failed run's output: its end, where the reason is.
+/// The number of output lines shown of a failed run, from its end, where the reason is.
 const COMPLAINT_LINES_MAX: usize = 30;
 
-/// Makes the code count the edges that it takes, and report its comparisons. The checks of a debug build are on here too.
+/// Makes the code count the edges that it takes, and report its comparisons. The checks of a debug build are enabled too.
 const FLAGS: &[&str] = &[
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -84,23 +85,23 @@ const FLAGS: &[&str] = &[
 pub(crate) struct Run {
     /// The target.
     pub(crate) target: &'static str,
-    /// The number of inputs that it was given.
+    /// The number of executed inputs.
     pub(crate) executions: u64,
-    /// The number of edges of the code that were reached, and of features: edges told apart by how often, and comparisons.
+    /// The number of reached edges of the code, and of features: edges by how often they were taken, and comparisons.
     pub(crate) edges: u64,
     pub(crate) features: u64,
     pub(crate) took: Duration,
-    /// The failure: the end of its output, and where the input is.
+    /// The failure: the end of the output, with the path of the input.
     pub(crate) failure: Option<String>,
 }
 
-/// The command line, parsed.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     seconds: u64,
-    /// Whether to add to the kept inputs what earlier runs have found, in place of a run.
+    /// True to add inputs that earlier runs have found to the corpus, instead of a run.
     keep: bool,
-    /// All where none is named.
+    /// The targets; all, if none is named.
     targets: Vec<String>,
 }
 
@@ -125,10 +126,10 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// Runs these targets, or all where none is named, so many seconds each, one after another.
+/// Runs these targets one after another, or all if none is named, for this many seconds each.
 ///
 /// # Errors
-/// If nothing could be run: a target that is none, no C++ compiler, or code that does not compile.
+/// If nothing could be run: an unknown target, no C++ compiler, or code that does not compile.
 pub(crate) fn runs(root: &Path, seconds: u64, targets: &[String]) -> Result<Vec<Run>, String> {
     let targets = chosen(targets)?;
     let built = Built::new(root)?;
@@ -139,7 +140,7 @@ pub(crate) fn runs(root: &Path, seconds: u64, targets: &[String]) -> Result<Vec<
     targets.iter().map(run).collect()
 }
 
-/// The runs as a table in Markdown, and behind it what has failed.
+/// Returns the runs as a Markdown table, followed by the failures.
 pub(crate) fn table(runs: &[Run]) -> String {
     let mut text =
         "| target | executions | edges | features | time | result |\n|---|---|---|---|---|---|\n".to_owned();
@@ -193,10 +194,10 @@ impl Asked {
     }
 }
 
-/// The test binaries, built for libFuzzer.
+/// The test binaries built for libFuzzer.
 struct Built {
     root: PathBuf,
-    /// The folder of the inputs that the runs find.
+    /// The folder for the inputs that runs find.
     found: PathBuf,
     binaries: BTreeMap<String, PathBuf>,
 }
@@ -214,7 +215,7 @@ impl Built {
         eprintln!("  building with libFuzzer");
         let arguments = ["test", "--no-run", "--release", "--locked", "--message-format", "json", "--target"];
         let mut command = crate::cargo(root, &arguments);
-        // With a target named, the flags hold for it alone, and not for build scripts and macros, which run by themselves.
+        // With an explicit target, the flags do not apply to build scripts and macros, which run by themselves.
         command
             .arg(host()?)
             .args(BUILT)
@@ -235,7 +236,7 @@ impl Built {
         Ok(Self { root: root.to_owned(), found: crate::target(root).join("fuzz"), binaries })
     }
 
-    /// The kept inputs of a target.
+    /// The folder of a target's inputs in the corpus.
     fn kept(&self, target: &Target) -> PathBuf {
         self.root.join("crates/primacy-fuzz/corpus").join(target.name)
     }
@@ -245,7 +246,7 @@ impl Built {
         self.found.join(target.name)
     }
 
-    /// libFuzzer with this check, and with these options.
+    /// Returns the command that runs libFuzzer for this target with these options.
     fn command(&self, target: &Target, options: &[String]) -> Command {
         let mut command = Command::new(&self.binaries[target.binary]);
         command.args([target.test, "--exact", "--nocapture", "--test-threads=1", "--"]).args(options);
@@ -277,7 +278,7 @@ impl Built {
         let output = fs::read(&told).map_err(|error| format!("{}: {error}", told.display()))?;
         let output = String::from_utf8_lossy(&output);
         let mut run = Run::read(target.name, &output, took);
-        // A test that was renamed does not run, and that is no success.
+        // If the test was renamed, nothing is executed; that counts as a failure.
         if !status.success() || run.executions == 0 {
             let lines: Vec<&str> = output.lines().collect();
             let end = lines[lines.len().saturating_sub(COMPLAINT_LINES_MAX)..].join("\n");
@@ -291,7 +292,7 @@ impl Built {
 }
 
 impl Run {
-    /// Reads libFuzzer's output. The last status line has what was reached; a run that failed has no final figures.
+    /// Parses libFuzzer's output. The last status line has the coverage; a failed run has no final statistics.
     fn read(target: &'static str, output: &str, took: Duration) -> Self {
         let status =
             output.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: ")).unwrap_or_default();
@@ -306,7 +307,7 @@ impl Run {
     }
 }
 
-/// The test binaries that cargo names in its JSON messages, one object a line.
+/// Returns the test binaries in cargo's JSON messages, one object per line.
 fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
     let text = |line: &str, key: &str| {
         let (_, value) = line.split_once(&format!("\"{key}\":\""))?;
@@ -315,7 +316,7 @@ fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
     let binary = |line: &str| {
         let path = PathBuf::from(text(line, "executable")?);
         let file = path.file_name()?.to_str()?;
-        // The library and the command share a name; their files do not, where they are tested.
+        // The library and the command have the same name, but their test binaries have different paths.
         let crate_name = file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned();
         let is_command = line.contains("\"kind\":[\"bin\"]");
         Some((if is_command { format!("{crate_name}_cli") } else { crate_name }, path))
@@ -323,7 +324,7 @@ fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
     messages.lines().filter_map(binary).collect()
 }
 
-/// The target triple of this machine.
+/// Returns the target triple of this machine.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output =

@@ -1,4 +1,4 @@
-//! Test programs under watch: their output, their end, and the processes that they leave behind; and test binaries, two at a time.
+//! Supervised test programs: their output, their exit, and the processes that they leave behind; and test binaries, two at a time.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsRawFd;
@@ -7,14 +7,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-/// The number of binaries that run at a time. Many wait for leases and processes most of their time; `cargo test` runs one after
-/// another.
+/// The number of test binaries that run concurrently. Many spend most of their time waiting for leases and processes;
+/// `cargo test` runs one at a time.
 const LANES: usize = 2;
 
 /// The end of a program.
 pub(crate) struct Ended {
     pub(crate) status: io::Result<ExitStatus>,
-    /// Processes that it left behind, with its output open.
+    /// The processes that it left behind with its output open.
     pub(crate) left: Vec<String>,
 }
 
@@ -22,13 +22,14 @@ pub(crate) struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
     pub(crate) executable: PathBuf,
-    /// The folder of its package, in which cargo would run it.
+    /// The folder of its package, which is its working directory.
     package: PathBuf,
 }
 
-/// Runs a program to its end, and passes on each line that it prints.
+/// Runs a program to its end, and passes on each line of its output.
 ///
-/// The output may be closed early, and what a test leaves behind may hold it open; what counts is how the program ended.
+/// The output may be closed early, or held open by a leftover process; the result depends on how the program itself
+/// ended.
 pub(crate) fn watch(command: &mut Command, mut tell: impl FnMut(&str)) -> Ended {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = match child {
@@ -49,14 +50,14 @@ pub(crate) fn watch(command: &mut Command, mut tell: impl FnMut(&str)) -> Ended 
     })
 }
 
-/// The test binaries in cargo's output of `--message-format json`: a line for each artifact.
+/// Returns the test binaries in cargo's output of `--message-format json`, which has a line for each artifact.
 pub(crate) fn binaries(told: &str) -> Vec<Binary> {
     let value = |line: &str, key: &str| {
         let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
         rest.split('"').next().map(PathBuf::from)
     };
     let of_line = |line: &str| {
-        // Its target says, too, whether it could be tested.
+        // The target in the message also says whether it could be tested, so only the profile is read.
         let (_, profile) = line.split_once("\"profile\":{")?;
         let is_test = profile.split('}').next()?.contains("\"test\":true");
         let package = value(line, "manifest_path")?.parent()?.to_path_buf();
@@ -65,7 +66,7 @@ pub(crate) fn binaries(told: &str) -> Vec<Binary> {
     told.lines().filter_map(of_line).collect()
 }
 
-/// Runs them as `prepare` sets them up, and calls `tell` with all output of each, when it has ended.
+/// Runs the binaries as `prepare` configures them, and calls `tell` with the whole output of each at its end.
 pub(crate) fn run(
     binaries: &[Binary],
     prepare: impl Fn(&mut Command) + Sync,
@@ -74,7 +75,7 @@ pub(crate) fn run(
     let (next, tell) = (Mutex::new(binaries.iter()), Mutex::new(tell));
     let run_next = || {
         let binary = next.lock().expect("it only counts").next()?;
-        // Printed before the run, so that the name of a binary that never ends is seen too.
+        // Printed before the run, so that the name of a binary that hangs is shown too.
         println!("     Running {}", binary.executable.display());
         let mut command = Command::new(&binary.executable);
         command.current_dir(&binary.package).env("CARGO_MANIFEST_DIR", &binary.package);
@@ -91,12 +92,13 @@ pub(crate) fn run(
     });
 }
 
-/// The kernel's name of a pipe, which the processes that write to it see too.
+/// Returns the kernel's name of a pipe, by which the processes that write to it are found.
 fn name_of(pipe: &impl AsRawFd) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok()
 }
 
-/// Ends the processes that write to this pipe, and names them. While one is alive, no reader sees the end of the pipe.
+/// Kills the processes that write to this pipe, and returns their command lines. While one of them is alive, no reader
+/// sees the end of the pipe.
 fn end_who_writes_to(pipe: &Path) -> Vec<String> {
     let mut ended = Vec::new();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -127,7 +129,8 @@ mod self_tests {
         let mut printed = Vec::new();
         let ended = watch(&mut shell, |line| printed.push(line.to_owned()));
         assert!(ended.status.is_ok_and(|status| status.success()));
-        // It may not have become its own program yet, and has the shell's words then, or none for a moment.
+        // The process may not have executed its program yet, and then still has the shell's command line, or none for
+        // a moment.
         assert_eq!((ended.left.len(), printed), (1, vec!["done".to_owned()]));
     }
 

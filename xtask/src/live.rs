@@ -1,18 +1,18 @@
-//! `cargo xtask live`: every store that is reached over a network, on real servers.
+//! `cargo xtask live`: the laws of every networked store, on real servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::needs::{self, Step};
 
-/// The folder of programs that are not the system's; the tests look there.
+/// The variable for the folder of programs that are not from the system's packages; the tests read it.
 const DIRECTORY_VARIABLE: &str = "PRIMACY_LIVE_DIR";
-/// If set, a server that is not there fails.
+/// The variable that makes a missing server a failure.
 const REQUIRE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
-/// The stores that are to be tried.
+/// The variable that limits the stores to be tried.
 const ONLY_VARIABLE: &str = "PRIMACY_LIVE_ONLY";
 
-/// The packages from PyPI: servers, and foreign clients that campaign in the same election.
+/// The packages from PyPI: servers, and foreign clients that campaign in the same elections.
 const PYTHON: &[&str] = &[
     "moto[server]==5.2.5",
     "azure-storage-blob==12.31.1",
@@ -20,16 +20,16 @@ const PYTHON: &[&str] = &[
     "kazoo==2.11.0",
     "python-consul2==0.1.5",
     "etcd3==0.12.0",
-    // Its generated messages work with no later version.
+    // Its generated messages need this version or an earlier one.
     "protobuf==3.20.3",
-    // And its locks work with no later version.
+    // Its locks need this version or an earlier one.
     "tenacity==6.3.1",
 ];
 
 /// The packages from npm.
 const NPM: &[&str] = &["azurite@3.37.0"];
 
-/// Installs, and runs the laws on each server.
+/// Installs the servers, and runs the laws on each.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let mut command =
         crate::cargo(root, &["test", "--package", "primacy-conformance", "--test", "live", "--locked"]);
@@ -69,12 +69,12 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// For `cargo xtask test`: the variables that its tests need to find what was installed.
+/// Returns the variables by which the tests of `cargo xtask test` find what was installed.
 pub(crate) fn environment(root: &Path) -> [(&'static str, PathBuf); 1] {
     [(DIRECTORY_VARIABLE, directory(root))]
 }
 
-/// Installs the servers and the foreign clients that are missing; returns what was done.
+/// Installs the missing servers and foreign clients. Returns a description of that.
 ///
 /// # Errors
 /// The package that could not be installed, with the reason.
@@ -103,7 +103,7 @@ pub(crate) fn install(root: &Path) -> Result<String, String> {
     Ok(told)
 }
 
-/// Runs the installation unless a file says that just these packages were installed before.
+/// Runs the installation, unless a file states that exactly these packages were installed before.
 fn install_once(
     noted: &Path,
     packages: &[&str],

@@ -1,6 +1,6 @@
-//! The chores of this repository.
+//! The development tasks of this repository.
 //!
-//! It depends on a parser of Rust only, so that it is built in seconds.
+//! Its only dependency is a Rust parser, so that it is built in seconds.
 
 mod chaos;
 mod deny;
@@ -65,16 +65,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// The root of the repository. Cargo names the folder of this package, both under `cargo run` and under `cargo test`; else it is the
-/// working directory, by its whole path, for what is built from here may be run from elsewhere.
+/// Returns the root of the repository. Cargo names the folder of this package, under `cargo run` and under `cargo
+/// test`; otherwise it is the absolute path of the working directory, because programs built from here may run
+/// elsewhere.
 fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = package.and_then(|package| Some(package.parent()?.to_path_buf()));
     root.or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// The Cargo that runs this, in this folder, with these arguments. The variables that a cargo sets for a package are not meant for the
-/// cargo that the package starts.
+/// Returns a command for the Cargo that runs this program, in this folder, with these arguments. The variables that
+/// Cargo sets for this package are removed.
 fn cargo(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(folder);

@@ -1,8 +1,8 @@
-//! `cargo xtask mutants`: is the judge any good? Each patch under `mutants/` makes the mistake of a
-//! real system in the real code; each must be caught, by the invariant or test that it names.
+//! `cargo xtask mutants`: mutation tests of the judges. Each patch under `mutants/` makes the mistake of a real
+//! system in the real code; the invariant or test that it names must catch it.
 //!
-//! All is done in a copy of the repository below the target directory, so that nothing of the working tree changes, and
-//! with a target directory of its own, so that from one mutant to the next only what it touches is built again.
+//! Everything happens in a copy of the repository below the target directory, so that the working tree does not
+//! change, and with a separate target directory, so that each mutant rebuilds only what it touches.
 
 mod copy;
 mod judge;
@@ -23,29 +23,29 @@ use crate::record;
 /// The folder of the patches.
 const FOLDER: &str = "mutants";
 
-/// The command line, parsed.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct MutantOptions {
-    /// These mutants; all, if none is named.
+    /// The mutants to try; all, if none is named.
     names: Vec<String>,
-    /// Only so many of them, drawn.
+    /// The number of mutants to draw, if not all are tried.
     draw: Option<usize>,
-    /// The seed of the draw: a number, a date, a commit.
+    /// The seed of the draw: any text, such as a number, a date or a commit.
     seed: Option<String>,
     json: bool,
-    /// Put the table into docs/proof.md.
+    /// True to write the table to docs/proof.md.
     write: bool,
 }
 
-/// Runs the mutants that are asked for. Fails if one survives, is caught by something else than it names, or its patch does not apply; or
-/// if a judge speaks without a patch.
+/// Runs the requested mutants. Fails if one survives, is caught by another rule than it names, or does not apply; or
+/// if a judge reports a violation without a mutant.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let whole = record::Run::begin(root);
     let outcome = MutantOptions::parse(arguments).and_then(|options| {
         let mutants = options.choose(read(root)?)?;
         let rows = hunt(root, &mutants)?;
         println!("{}", if options.json { table::json(&rows) } else { table::text(&rows) });
-        // A judge that cannot run has let nothing pass; but it has not looked either.
+        // A judge that cannot run has not passed a mutant, but has not checked it either.
         let live = options.write || std::env::var_os("PRIMACY_REQUIRE_LIVE").is_some();
         let good = rows.iter().all(|row| row.verdict.is_good() || (row.verdict.is_not_run() && !live));
         Ok(good && (!options.write || whole.write("mutants", "cargo xtask mutants", &table::text(&rows))))
@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// All patches, in the order of their names.
+/// Reads all patches, in the order of their names.
 fn read(root: &Path) -> Result<Vec<Patch>, String> {
     let folder = root.join(FOLDER);
     let failed = |error: std::io::Error| format!("{FOLDER}: {error}");
@@ -86,7 +86,7 @@ fn read(root: &Path) -> Result<Vec<Patch>, String> {
     Ok(mutants)
 }
 
-/// First the code as it is, by every judge that is needed; then each mutant.
+/// Runs all needed judges on the unchanged code first, then on each mutant.
 fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
     let place = crate::target(root).join("mutants");
     let copy = Copy::make(root, &place.join("tree"))?;
@@ -130,7 +130,7 @@ fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<
             Err(why) => Row::not_tried(mutant, judge, why, build),
             Ok(()) => {
                 let started = Instant::now();
-                // A judge that dies of a mutant is no reason to lose what was found of the others.
+                // If a judge crashes on a mutant, the results of the others are kept.
                 let verdict = match builder.ask(judge) {
                     Ok(spoken) => Verdict::of(judge, spoken),
                     Err(why) => Verdict::NotTried(why),
@@ -184,7 +184,7 @@ impl MutantOptions {
         }
         mutants.retain(|mutant| self.names.is_empty() || self.names.contains(&mutant.name));
         if let Some(count) = self.draw {
-            // Chaos needs the release profile, whose build takes longer than a handful should.
+            // Chaos needs the release profile, whose build takes too long for a few mutants.
             let is_quick =
                 |mutant: &Patch| !mutant.judges.iter().any(|judge| matches!(judge, Judge::Chaos { .. }));
             mutants.retain(is_quick);
@@ -196,15 +196,15 @@ impl MutantOptions {
     }
 }
 
-/// The seed where none is given; it is printed.
+/// Returns the default seed, which is printed.
 fn now() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string()
 }
 
-/// Draws `count` of these, the same for the same seed, in their order. All have judges of the same packages as the first that is drawn: the
-/// build of the judges takes longer than all else.
+/// Draws `count` of these, in order, determined by the seed. All have judges in the same packages as the first one
+/// drawn, because building judges takes longest.
 fn draw(mutants: Vec<Patch>, count: usize, seed: &str) -> Vec<Patch> {
-    // A hash of the seed and the name (FNV-1a, then mixed) puts each one in its place.
+    // The order is that of a hash of the seed and the name (FNV-1a, then mixed).
     let place = |name: &str| {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in seed.bytes().chain([0]).chain(name.bytes()) {

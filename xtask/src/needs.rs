@@ -1,9 +1,9 @@
-//! The programs that the tests need beside Rust, and how they are installed.
+//! The programs that the tests need besides Rust, and their installation.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A step that has needs.
+/// A task that needs programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// `cargo xtask test`
@@ -18,23 +18,23 @@ pub(crate) enum Step {
 struct Need {
     /// The steps that need it.
     wanted_by: &'static [Step],
-    /// Succeeds where it is there.
+    /// A command that succeeds if it is installed.
     probe: &'static [&'static str],
     why: &'static str,
-    /// It is of use only where there is this file.
+    /// A file without which it is useless.
     only_with: Option<&'static str>,
-    /// Installs it, where this machine has the program to do so.
+    /// The commands that install it, for machines with these package managers.
     install: &'static [&'static [&'static str]],
 }
 
-/// Where the kernel has no FUSE, nothing can be mounted with it.
+/// The FUSE device of the kernel; without it, no FUSE file system can be mounted.
 const FUSE: &str = "/dev/fuse";
 
-/// The table: a row for each need.
+/// The table of all needs.
 const NEEDS: &[Need] = &[
     Need {
         wanted_by: &[Step::Test, Step::Chaos],
-        // Rust links with it too, unless another linker is configured.
+        // Rust also links with it, unless another linker is configured.
         probe: &["cc", "--version"],
         why: "SQLite is compiled from C",
         only_with: None,
@@ -119,7 +119,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Chaos],
-        // It comes with the library, which is the thing that is needed.
+        // It is installed together with the library, which is what the tests need.
         probe: &["faketime", "--version"],
         why: "one node lives with a clock of another rate",
         only_with: None,
@@ -170,7 +170,7 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Live],
-        // Its scripts are not used, only its library and the logging library that it needs.
+        // Only its library and the logging library are used, not its scripts.
         probe: &["find", "/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar", "-quit"],
         why: "an ensemble of three ZooKeeper servers holds elections",
         only_with: None,
@@ -201,7 +201,7 @@ impl Need {
     }
 }
 
-/// True if everything that live tests need is there or can be, so that none of them may be left out.
+/// True if everything that the live tests need is or can be installed, so that no test may be skipped.
 pub(crate) fn all_of_use() -> bool {
     wanted(Step::Test).all(Need::is_of_use)
 }
@@ -210,7 +210,7 @@ fn wanted(step: Step) -> impl Iterator<Item = &'static Need> {
     NEEDS.iter().filter(move |need| need.wanted_by.contains(&step))
 }
 
-/// Installs what is missing for a step; the error says what could not be installed.
+/// Installs the missing programs for a step; the error lists those that could not be installed.
 pub(crate) fn meet(step: Step) -> Result<String, String> {
     let (mut installed, mut missing) = (Vec::new(), Vec::new());
     let mut note = |told: Result<String, String>| match told {
@@ -222,7 +222,7 @@ pub(crate) fn meet(step: Step) -> Result<String, String> {
     }
     if step == Step::Live {
         for TestServer { program, package, store } in test_servers(&crate::root()) {
-            // Debian does not put every server's program on the PATH.
+            // Debian does not install every server's program in the PATH.
             let found =
                 format!("PATH=$PATH:/usr/sbin:$(echo /usr/lib/*/*/bin | tr ' ' :); command -v {program}");
             let probe = ["sh", "-c", &found];
@@ -247,7 +247,7 @@ pub(crate) fn meet(step: Step) -> Result<String, String> {
     }
 }
 
-/// Installs one need; its name, or how to install it by hand.
+/// Installs one need. Returns its name, or the instructions for installing it by hand.
 fn install(name: &str, why: &str, probe: &[&str], commands: &[&[&str]]) -> Result<String, String> {
     let runs = commands.iter().all(|command| {
         println!("  {name} is missing ({why}): {}", command.join(" "));
@@ -268,7 +268,7 @@ struct TestServer {
     store: String,
 }
 
-/// The servers that the descriptors of the stores name.
+/// Returns the servers that the stores' descriptors name.
 fn test_servers(root: &Path) -> Vec<TestServer> {
     let folders = std::fs::read_dir(root.join("crates/primacy-stores/src")).into_iter().flatten().flatten();
     let mut servers: Vec<TestServer> = folders
@@ -281,7 +281,8 @@ fn test_servers(root: &Path) -> Vec<TestServer> {
     servers
 }
 
-/// The server of one descriptor. It is read as text: this program depends on no crate.
+/// Returns the server that a descriptor names. The file is parsed as text, because this program depends on no crate
+/// of the workspace.
 fn test_server(descriptor: &str) -> Option<TestServer> {
     let value = |text: &str, field: &str| {
         let (_, rest) = text.split_once(&format!("{field}: \""))?;

@@ -1,14 +1,14 @@
-//! `cargo xtask prove`: the long searches, whose tables are in docs/proof.md.
+//! `cargo xtask prove`: the long searches, whose results are in docs/proof.md.
 //!
-//! Each part is a command of its own, which can be run alone; this runs them one after another, and with `--write` puts
-//! their output into the page, below the command that printed it.
+//! Each part is a command that can also be run alone; this runs them one after another, and with `--write` puts their
+//! output into the page, below the command.
 
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 use crate::record;
 
-/// A part of the proof: its place in docs/proof.md, and the arguments of its cargo command.
+/// A part of the proof: its name in docs/proof.md, and the arguments of its cargo command.
 struct Part {
     name: &'static str,
     what: &'static str,
@@ -16,7 +16,7 @@ struct Part {
     arguments: &'static [&'static str],
 }
 
-/// The search of spaces, and `primacy-lab`, in the release profile.
+/// The arguments for the search of spaces, and for `primacy-lab`, in the release profile.
 const SPACES: &[&str] =
     &["run", "--release", "--quiet", "--locked", "--package", "primacy-sim", "--example", "prove", "--"];
 const LAB: &[&str] = &["run", "--release", "--quiet", "--locked", "--package", "primacy-lab", "--"];
@@ -44,7 +44,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// Runs these parts, or all.
+/// Runs these parts, or all if none is named.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let write = arguments.contains(&"--write");
     let names: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();

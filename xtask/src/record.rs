@@ -1,4 +1,4 @@
-//! The results of long searches, as they are written to docs/proof.md.
+//! The results of long searches in docs/proof.md.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,21 +6,21 @@ use std::time::Instant;
 
 const PAGE: &str = "docs/proof.md";
 
-/// A run that may be put on the page.
+/// A run whose result may be recorded on the page.
 pub(crate) struct Run<'a> {
     root: &'a Path,
-    /// The revision of the code when the run began: a run takes an hour, and its user goes on writing meanwhile.
+    /// The revision of the code at the beginning of the run, because the working tree may change during an hour.
     revision: String,
     began: Instant,
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run now.
+    /// Begins a run.
     pub(crate) fn begin(root: &'a Path) -> Self {
         Self { root, revision: revision(root), began: Instant::now() }
     }
 
-    /// Puts its output into its place on the page. Reports on standard error if that cannot be done.
+    /// Writes the output to its place on the page. Reports on standard error if that fails.
     pub(crate) fn write(&self, name: &str, command: &str, printed: &str) -> bool {
         let path = self.root.join(PAGE);
         let written = std::fs::read_to_string(&path)
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The revision of the code: the commit, and whether something in it was changed since, other than the page itself.
+/// Returns the revision of the code: the commit, and whether any file other than the page was changed since.
 fn revision(root: &Path) -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
@@ -53,7 +53,7 @@ fn revision(root: &Path) -> String {
     }
 }
 
-/// The page with another text between the two marks of this name.
+/// Returns the page with other text between the two marks of this name.
 fn replaced(page: &str, name: &str, text: &str) -> Result<String, String> {
     let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
     let missing = || format!("there is no `{}` with its end after it", begin.trim_end());

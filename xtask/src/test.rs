@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::deny::Rules;
 use crate::{chaos, lanes, live, mutants, needs, tidy};
 
-/// Packages that may not be in the command: they need a C++ compiler, CMake, protoc or a system library.
+/// Packages that the command must not depend on: they need a C++ compiler, CMake, protoc or a system library.
 const NOT_IN_THE_COMMAND: &[&str] = &[
     "openssl-sys",
     "native-tls",
@@ -21,7 +21,7 @@ const NOT_IN_THE_COMMAND: &[&str] = &[
     "cmake",
 ];
 
-/// The outcome of a step: passed, with a remark; not run, with the reason; or failed, with what is wrong.
+/// The outcome of a step: passed, with a remark; not run, with the reason; or failed, with the error.
 enum Outcome {
     Passed(String),
     NotRun(String),
@@ -35,7 +35,7 @@ struct Count {
     failed: usize,
 }
 
-/// The results of some of them, so far.
+/// The counts of passed and failed tests so far.
 #[derive(Debug, Default)]
 struct Tally {
     count: Count,
@@ -49,7 +49,7 @@ struct Session<'a> {
 
 type Step = fn(&mut Session<'_>) -> Outcome;
 
-/// The steps, cheap ones first. All run even if one fails, so that one run shows everything.
+/// All steps, cheap ones first. All are run even if one fails, so that one run shows every failure.
 const STEPS: &[(&str, Step)] = &[
     ("needs", |_| needs::meet(needs::Step::Test).map_or_else(Outcome::Failed, Outcome::Passed)),
     ("servers", |session| live::install(session.root).map_or_else(Outcome::Failed, Outcome::Passed)),
@@ -64,7 +64,7 @@ const STEPS: &[(&str, Step)] = &[
             "--workspace",
             "--all-features",
             "--all-targets",
-            // Not a default target: it needs servers.
+            // Not a default target, because it needs servers.
             "--test",
             "live",
             "--locked",
@@ -89,7 +89,7 @@ const STEPS: &[(&str, Step)] = &[
     ("chaos on real processes, a minute", chaos_minute),
 ];
 
-/// Runs all steps; the last line has the numbers of tests that passed and failed.
+/// Runs all steps; the last output line has the numbers of passed and failed tests.
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut session = Session { root, count: Count::default() };
     let started = Instant::now();
@@ -110,7 +110,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The free space of the disk on which all is built: without any, a step fails for reasons that do not name it.
+/// Returns the free space of the target directory's disk: a full disk makes steps fail with unrelated errors.
 fn disk(target: &Path) -> String {
     let there = target.ancestors().find(|folder| folder.exists());
     let mut command = Command::new("df");
@@ -122,23 +122,24 @@ fn disk(target: &Path) -> String {
     )
 }
 
-/// The fourth column of the second line of what `df -Pk` prints, in MiB.
+/// Parses the free space, in MiB: the fourth column of the second line of `df -Pk`.
 fn left_of(told: &str) -> Option<u64> {
     Some(told.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok()? / 1024)
 }
 
 fn documentation(session: &mut Session<'_>) -> Outcome {
-    // Libraries only: the command has the library's name, and its pages would lie on top of each other.
+    // Libraries only: the command has the same name as the library, and its pages would overwrite the library's.
     let mut command =
         session.command(&["doc", "--workspace", "--all-features", "--lib", "--no-deps", "--locked"]);
     command.env("RUSTDOCFLAGS", "--deny warnings");
     succeeds(command)
 }
 
-/// The crates of machines.
+/// The crates of state machines.
 const MACHINES: &[&str] = &["primacy-core", "primacy-kv"];
 
-/// The machines depend on no foreign crate and are built without the standard library; the command needs nothing heavy.
+/// Checks that the machines depend on no foreign crate and compile without the standard library, and that the command
+/// has no heavy dependency.
 fn purity(session: &mut Session<'_>) -> Outcome {
     let mut wrong = Vec::new();
     for package in MACHINES {
@@ -170,18 +171,18 @@ fn purity(session: &mut Session<'_>) -> Outcome {
     if !wrong.is_empty() {
         return Outcome::Failed(wrong.join("\n"));
     }
-    // Without `test` it says `no_std`, so whatever it took from the standard library does not compile here.
+    // Without `test` the crates are `no_std`, so any use of the standard library fails to compile.
     let packages = MACHINES.iter().flat_map(|package| ["--package", package]);
     session.cargo(&["check"].into_iter().chain(packages).chain(["--lib", "--locked"]).collect::<Vec<_>>())
 }
 
-/// The packages of `packages` that a tree of dependencies has.
+/// Returns the packages of `packages` that occur in a dependency tree.
 fn among<'a>(packages: &[&str], tree: &'a str) -> Vec<&'a str> {
     let names = tree.lines().filter_map(|line| line.split(' ').next());
     names.filter(|name| packages.contains(name)).collect()
 }
 
-/// The packages that are built with few features, and with which: the command with its default features, and with none; the library
+/// The packages that are checked with few features: the command with its default features, and with none; the library
 /// with one kind of election only.
 const FEW_FEATURES: &[(&str, Option<&str>)] = &[
     ("primacy-cli", None),
@@ -191,10 +192,12 @@ const FEW_FEATURES: &[(&str, Option<&str>)] = &[
     ("primacy", Some("peers")),
 ];
 
-/// The dependencies that only elections among peers and stores on servers need: no part of a program that elects over files.
+/// The dependencies that only elections among peers and networked stores need; a program that elects over files must not
+/// have them.
 const NOT_WITH_FILES: &[&str] = &["primacy-kv", "prost", "ring", "rustls", "tonic"];
 
-/// Every package of [`FEW_FEATURES`] is built, and the library without peers has nothing of [`NOT_WITH_FILES`].
+/// Checks that every package of [`FEW_FEATURES`] compiles, and that the library without peers depends on none of
+/// [`NOT_WITH_FILES`].
 fn features(session: &mut Session<'_>) -> Outcome {
     for (package, features) in FEW_FEATURES {
         let mut arguments = vec!["check", "--package", package, "--locked"];
@@ -238,23 +241,23 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
     if session.output(&["deny", "--version"]).is_err() {
         return Outcome::NotRun("not installed; licences, sources and bans are checked above".to_owned());
     }
-    // Advisories change from day to day and need the network; they are no property of a commit.
+    // Advisories change daily and need the network, so they are not a property of a commit.
     session.cargo(&["deny", "check", "licenses", "sources", "bans"])
 }
 
-/// Makes the package of each crate that may be published. The build from it is left to the publisher: it is the build of the tests.
+/// Packages each crate that may be published, without building it from the package: the tests build the same code.
 fn packages(session: &mut Session<'_>) -> Outcome {
     let names = match tidy::published(session.root) {
         Ok(names) => names,
         Err(error) => return Outcome::Failed(error),
     };
-    // `--allow-dirty`: the tests run in trees with changes, too.
+    // `--allow-dirty`, because the tests also run in trees with changes.
     let mut arguments = vec!["package", "--no-verify", "--allow-dirty", "--locked", "--quiet"];
     names.iter().for_each(|name| arguments.extend(["--package", name]));
     session.cargo(&arguments)
 }
 
-/// Compares the public API with that of the last tag.
+/// Compares the public API with that of the latest tag.
 fn semver_checks(session: &mut Session<'_>) -> Outcome {
     let mut describe = Command::new("git");
     describe.args(["describe", "--tags", "--abbrev=0"]).current_dir(session.root);
@@ -267,8 +270,9 @@ fn semver_checks(session: &mut Session<'_>) -> Outcome {
     session.cargo(&["semver-checks", "--workspace", "--baseline-rev", tag.trim()])
 }
 
-/// Other platforms with the packages checked for them, where the platform's standard library is installed (`rustup target add`). The C code of SQLite and
-/// of ring needs a compiler for the platform, so that only a Mac can check all of the library for macOS.
+/// Other platforms, with the packages checked for each if its standard library is installed (`rustup target add`).
+/// The C code of SQLite and ring needs a C compiler for the platform, so only a Mac can check the whole library for
+/// macOS.
 const OTHER_PLATFORMS: &[(&str, &[&str])] = &[
     ("aarch64-apple-darwin", &["--package", "primacy", "--no-default-features", "--features", "file"]),
     ("x86_64-pc-windows-gnu", &["--package", "primacy-core"]),
@@ -299,16 +303,16 @@ fn other_platforms(session: &mut Session<'_>) -> Outcome {
     Outcome::NotRun(format!("the standard library is not installed for {}", named(&missing)))
 }
 
-/// The variable that makes a live test fail where its server is not there; without it, the test says NOT RUN.
+/// The variable that makes a live test fail if its server is missing; without it, the test reports NOT RUN.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
-/// The number of tests on servers that run at a time, however few processors there are: they wait for leases most of the time.
+/// The number of concurrent tests on servers, independent of the number of processors: they mostly wait for leases.
 const LIVE_AT_A_TIME: &str = "5";
 
-/// The number of all other tests of one binary that run at a time: many wait for leases, too, or for processes.
+/// The number of concurrent tests in any other binary: many wait for leases or processes too.
 const TESTS_AT_A_TIME: &str = "4";
 
-/// All tests but the ones on servers.
+/// Runs all tests except those on servers.
 fn tests(session: &mut Session<'_>) -> Outcome {
     let build = [
         "test",
@@ -320,7 +324,7 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         "json-render-diagnostics",
     ];
     let mut build = session.command(&build);
-    // Tests that need no server may need programs that not every machine can have.
+    // Some tests without servers need programs that not every machine has.
     session.prepare(&mut build, needs::all_of_use());
     let told = match build.stdin(Stdio::null()).stderr(Stdio::inherit()).output() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -339,7 +343,7 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         printed.iter().for_each(|line| tally.take(line));
         tally.end(&name.to_string(), ended);
     });
-    // The tests in the documentation are built by cargo as it runs them.
+    // Cargo builds the documentation tests as it runs them.
     let mut documented =
         session.command(&["test", "--workspace", "--all-features", "--doc", "--no-fail-fast", "--locked"]);
     session.prepare(&mut documented, needs::all_of_use());
@@ -348,7 +352,7 @@ fn tests(session: &mut Session<'_>) -> Outcome {
     session.judge(tally)
 }
 
-/// The tests of stores on real servers. What the first steps have installed must be found: a server that is left out fails.
+/// Runs the tests of stores on real servers. The earlier step has installed the servers, so a missing one is a failure.
 fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
     let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
     let mut command =
@@ -360,10 +364,10 @@ fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
     session.judge(tally)
 }
 
-/// The number of mutants that are tried with every commit. All of them: `cargo xtask mutants`.
+/// The number of mutants that are tried with every commit; `cargo xtask mutants` tries all.
 const MUTANTS_DRAWN: &str = "2";
 
-/// Tries other mutants with every commit, so that all are tried in time, and the same for the same commit.
+/// Tries a few mutants, chosen by the commit, so that all are tried over time.
 fn mutants_handful(session: &mut Session<'_>) -> Outcome {
     let mut git = Command::new("git");
     git.args(["rev-parse", "HEAD"]).current_dir(session.root);
@@ -380,7 +384,7 @@ fn mutants_handful(session: &mut Session<'_>) -> Outcome {
     }
 }
 
-/// Real clusters under every fault; another schedule each time, whose seed it prints.
+/// Runs real clusters under all faults, with a new schedule each time, whose seed is printed.
 fn chaos_minute(session: &mut Session<'_>) -> Outcome {
     match chaos::a_minute(session.root) {
         Ok(None) => Outcome::passed(),
@@ -389,11 +393,11 @@ fn chaos_minute(session: &mut Session<'_>) -> Outcome {
     }
 }
 
-/// The seeds whose stories are compared. The tests run all seeds twice too, but within one process, where what is drawn once for a process
-/// is the same both times.
+/// The seeds whose traces are compared between processes. The tests also run all seeds twice, but within one process,
+/// in which per-process random values are equal.
 const SEEDS_TOLD_TWICE: &[&str] = &["1", "2", "3"];
 
-/// Checks that the same seeds give the same story, to the byte, in two processes.
+/// Checks that the same seeds give byte-identical traces in two processes.
 fn seeds_twice(session: &mut Session<'_>) -> Outcome {
     if !session.root.join("crates/primacy-sim/tests/seeds.rs").exists() {
         return Outcome::NotRun("primacy-sim has no tests/seeds.rs".to_owned());
@@ -411,7 +415,7 @@ fn seeds_twice(session: &mut Session<'_>) -> Outcome {
     Outcome::Passed(format!("{lines} lines are the same"))
 }
 
-/// The place where two runs differ, if they do.
+/// Returns the first difference of two runs, if there is one.
 fn difference(first: &str, second: &str) -> Option<String> {
     let (first, second) = (without_times(first), without_times(second));
     let at = (0..first.len().max(second.len())).find(|&at| first.get(at) != second.get(at))?;
@@ -419,7 +423,7 @@ fn difference(first: &str, second: &str) -> Option<String> {
     Some(format!("line {} differs:\n{}\n{}", at + 1, line(&first), line(&second)))
 }
 
-/// The lines of a test run without its summary lines, which contain the times.
+/// Returns the lines of a test run without the summary lines, which contain times.
 fn without_times(output: &str) -> Vec<&str> {
     output.lines().filter(|line| !line.starts_with("test result:")).collect()
 }
@@ -429,7 +433,7 @@ impl Session<'_> {
         crate::cargo(self.root, arguments)
     }
 
-    /// Prepares a command; with `require`, a test whose server is not there fails.
+    /// Prepares a command; with `require`, a test with a missing server fails.
     fn prepare(&self, command: &mut Command, require: bool) {
         command.envs(live::environment(self.root)).env("RUST_TEST_THREADS", TESTS_AT_A_TIME);
         if require {
@@ -450,7 +454,7 @@ impl Session<'_> {
         }
     }
 
-    /// The whole story of one seed, of each election.
+    /// Returns the whole trace of one seed, for each election.
     fn tell_seed(&self, seed: &str) -> Result<String, String> {
         let mut command = self.command(&["test", "--package", "primacy-sim", "--test", "seeds", "--locked"]);
         command.args(["--", "--nocapture", "--test-threads=1"]).env("PRIMACY_SIM_SEED", seed);
@@ -461,16 +465,16 @@ impl Session<'_> {
         succeeds(self.command(arguments))
     }
 
-    /// Returns the output of a cargo command, or its complaint.
+    /// Returns the output of a cargo command, or its error output.
     fn output(&self, arguments: &[&str]) -> Result<String, String> {
         output(self.command(arguments)).map_err(|error| format!("cargo {}: {error}", arguments.join(" ")))
     }
 }
 
-/// The number of lines shown of a failed command's output: its end, where the reason is.
+/// The number of output lines shown of a failed command, from its end, where the reason is.
 const COMPLAINT_LINES_MAX: usize = 40;
 
-/// Returns the output of a command, or its complaint.
+/// Returns the output of a command, or its error output.
 fn output(mut command: Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -484,7 +488,7 @@ fn output(mut command: Command) -> Result<String, String> {
 }
 
 fn succeeds(mut command: Command) -> Outcome {
-    // Ours before theirs, so that the lines come in order.
+    // Flushes our output before the child's, so that the lines are in order.
     drop(io::stdout().flush());
     match command.stdin(Stdio::null()).status() {
         Ok(status) if status.success() => Outcome::passed(),
@@ -514,13 +518,13 @@ fn seconds(duration: Duration) -> String {
 }
 
 impl Tally {
-    /// Takes a line of output; it is shown.
+    /// Processes a line of output, and prints it.
     fn take(&mut self, line: &str) {
         self.count.add(line);
         println!("{line}");
     }
 
-    /// Takes the end of a program that printed them.
+    /// Records the end of a test program.
     fn end(&mut self, name: &str, ended: lanes::Ended) {
         if !ended.left.is_empty() {
             self.wrong.push(format!("{name} left processes behind, ended now: {}", ended.left.join(", ")));
@@ -534,7 +538,7 @@ impl Tally {
 }
 
 impl Count {
-    /// Takes in `test result: ok. 12 passed; 0 failed; …`; other lines count nothing.
+    /// Adds a summary line such as `test result: ok. 12 passed; 0 failed; …`; other lines are ignored.
     fn add(&mut self, line: &str) {
         let Some(result) = line.trim_start().strip_prefix("test result: ") else { return };
         let numbers: Vec<usize> = result.split([' ', ';']).filter_map(|word| word.parse().ok()).collect();

@@ -1,7 +1,7 @@
-//! Selection of the inputs to keep: as few as together reach the most.
+//! Selection of the corpus: the fewest inputs with the same coverage.
 //!
-//! libFuzzer reports what each input reaches while it merges folders, for which it starts itself again through a shell; so the path of the
-//! target directory must have no space in it.
+//! libFuzzer reports the coverage of each input while it merges folders, for which it restarts itself through a
+//! shell; so the path of the target directory must not contain a space.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use super::{Built, Target};
 
-/// The most inputs that are kept of a target: tens of small files, which an ordinary test runs in no time.
+/// The maximum number of inputs kept for a target: tens of small files, which an ordinary test runs in no time.
 const KEPT_MAX: usize = 40;
 
-/// Adds to the kept inputs of these targets from those that were found.
+/// Adds found inputs to the corpus of these targets.
 pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<(), String> {
     for target in targets {
         let (kept, found) = (built.kept(target), built.found(target));
@@ -22,13 +22,14 @@ pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<()
         }
         let control = built.found.join(format!("{}.merge", target.name));
         let scratch = built.found.join(format!("{}.merged", target.name));
-        // libFuzzer goes on where an earlier file ends; the folder is required, but the choice is made here.
+        // Otherwise libFuzzer would resume from the earlier control file. It requires an output folder, but the
+        // selection is made here.
         let _ = fs::remove_file(&control);
         let _ = fs::remove_dir_all(&scratch);
         fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
         let options = [
             "-set_cover_merge=1".to_owned(),
-            // The number of times that an edge is passed guides a search, but is no reason to keep an input.
+            // The number of times that an edge is taken guides a search, but is no reason to keep an input.
             "-use_counters=0".to_owned(),
             format!("-merge_control_file={}", control.display()),
             scratch.display().to_string(),
@@ -56,15 +57,15 @@ pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<()
     Ok(())
 }
 
-/// An input, and the edges that it reaches.
+/// An input, with the edges that it reaches.
 #[derive(Debug, PartialEq, Eq)]
 struct Input<'a> {
     path: &'a str,
     reaches: BTreeSet<u64>,
 }
 
-/// Reads libFuzzer's control file: the number of files, the number of them that were there before, their names; and then for each by its
-/// number what it reaches.
+/// Parses libFuzzer's control file: the number of files, the number of initial ones, their names; and then for each,
+/// by its number, the edges that it reaches.
 fn inputs(control: &str) -> Vec<Input<'_>> {
     let mut lines = control.lines();
     let count: usize = lines.next().and_then(|count| count.parse().ok()).unwrap_or(0);
@@ -81,7 +82,7 @@ fn inputs(control: &str) -> Vec<Input<'_>> {
     inputs
 }
 
-/// Returns the inputs to add to the kept ones: one after the other, the input that reaches the most that no other does.
+/// Returns the inputs to add to the corpus, greedily: repeatedly the one that reaches the most new edges.
 fn choose<'a>(inputs: &[Input<'a>], is_kept: &dyn Fn(&str) -> bool) -> Vec<&'a str> {
     let (kept, mut found): (Vec<_>, Vec<_>) = inputs.iter().partition(|input| is_kept(input.path));
     let mut reached: BTreeSet<u64> = kept.iter().flat_map(|input| input.reaches.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! The copy of the repository in which mutants are made.
+//! The copy of the repository in which mutants are built.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,17 +8,17 @@ use std::process::Command;
 
 use super::patch::Patch;
 
-/// A copy of the files of a repository that git tracks or would track, as they were when the run began.
+/// A copy of the files of a repository that git tracks or would track, as of the beginning of the run.
 pub(super) struct Copy<'a> {
     root: &'a Path,
     tree: PathBuf,
 }
 
-/// The files that a patch has changed, as they were.
+/// The files that a patch has changed, with their original contents.
 pub(super) struct Before(Vec<(PathBuf, String)>);
 
 impl<'a> Copy<'a> {
-    /// Makes the copy. A file that is already the same is left alone, for cargo builds anew what has a younger date.
+    /// Creates the copy. Unchanged files are not rewritten, because cargo rebuilds files with a newer date.
     pub(super) fn make(root: &'a Path, tree: &Path) -> Result<Self, String> {
         let copy = Self { root, tree: tree.to_owned() };
         let files = copy.tracked()?;
@@ -29,7 +29,7 @@ impl<'a> Copy<'a> {
         Ok(copy)
     }
 
-    /// Changes it as a patch says, or not at all.
+    /// Applies a patch, completely or not at all.
     pub(super) fn apply(&self, patch: &Patch) -> Result<Before, String> {
         let mut files = Vec::new();
         for file in &patch.files {
@@ -45,7 +45,7 @@ impl<'a> Copy<'a> {
         Ok(Before(before))
     }
 
-    /// Takes a change back.
+    /// Undoes a patch.
     pub(super) fn undo(&self, before: Before) -> Result<(), String> {
         for (path, text) in before.0 {
             fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -61,7 +61,7 @@ impl<'a> Copy<'a> {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
         let files = String::from_utf8_lossy(&output.stdout).into_owned();
-        // Files that were deleted and not yet committed are listed too.
+        // The list includes files whose deletion is not committed yet.
         let there = |path: &&str| !path.is_empty() && self.root.join(path).is_file();
         Ok(files.split('\0').filter(there).map(str::to_owned).collect())
     }
@@ -79,13 +79,14 @@ impl<'a> Copy<'a> {
         fs::set_permissions(&to, fs::metadata(&from)?.permissions())
     }
 
-    /// Removes what the repository does not have.
+    /// Removes the files that the repository does not have.
     fn clear(&self, folder: &Path, files: &BTreeSet<String>) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             if path.is_dir() {
                 self.clear(&path, files)?;
-                // A folder with files is left; an empty one would be a member of the workspace without a manifest.
+                // This fails for a folder with files; an empty one would count as a workspace member without a
+                // manifest.
                 let _ = fs::remove_dir(&path);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The judges that must catch a mutant, each a command: a hunt through many seeds, a space of the model checker, a test, a run of chaos.
+//! The judges that must catch a mutant, each a command: a search of many seeds, a space of the model checker, a test, or a run of chaos.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use super::patch::Judge;
 use crate::chaos;
 
-/// The number of seeds of a hunt. A mutant that no world of so many seeds catches survives. A mistake that is rarer asks for better worlds,
-/// not for more of them.
+/// The number of searched seeds. A mutant that survives all of them survives. A rarer mistake needs better worlds,
+/// rather than more of them.
 const SEEDS_MAX: &str = "20000";
 
 /// The duration of a run of chaos, in minutes, and the seed of its faults.
 const CHAOS: [&str; 4] = ["--minutes", "1", "--seed", "1"];
 
-/// The time limit of a command, after which it is taken to hang: a mutant may well loop for ever.
+/// The time limit of a command, after which it counts as hanging: a mutant may loop for ever.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The time that it then has to end in order: a run of chaos takes its namespaces away.
+/// The time that it then has to end in order: a run of chaos removes its namespaces.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The interval between two checks whether a command has ended.
@@ -31,7 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// The verdict of a judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Spoken {
-    /// Nothing was found, by so much work.
+    /// No violation was found, with this amount of work.
     Nothing {
         run: String,
     },
@@ -45,11 +45,11 @@ pub(super) enum Spoken {
 pub(super) struct Catch {
     /// The invariant or test that caught it.
     pub(super) by: String,
-    /// The first seed in whose world it spoke, where there are seeds.
+    /// The first seed whose world breaks the rule, if there are seeds.
     pub(super) first_seed: Option<u64>,
-    /// The number of worlds of the first thousand seeds in which anything spoke.
+    /// The number of worlds among the first thousand seeds in which any rule broke.
     pub(super) rate: Option<u64>,
-    /// All rules that spoke, each with its count.
+    /// All rules that broke, with their counts.
     pub(super) spoke: String,
 }
 
@@ -64,7 +64,7 @@ impl Builder {
         Self { tree: tree.to_owned(), target: target.to_owned() }
     }
 
-    /// Builds what the judge runs.
+    /// Builds the programs that the judge runs.
     pub(super) fn build(&self, judge: &Judge) -> Result<(), String> {
         let example = |name| ["build", "--release", "--package", "primacy-sim", "--example", name];
         let command = match judge {
@@ -132,7 +132,7 @@ impl Builder {
         }
     }
 
-    /// An empty folder for a run of chaos, which keeps its files where something was broken.
+    /// Creates an empty folder for a run of chaos, which keeps its files if a rule was broken.
     fn chaos_folder(&self) -> Result<PathBuf, String> {
         let folder = self.target.join("chaos");
         let emptied = match std::fs::remove_dir_all(&folder) {
@@ -145,21 +145,21 @@ impl Builder {
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = crate::cargo(&self.tree, arguments);
         command.arg("--locked").env("CARGO_TARGET_DIR", &self.target);
-        // A mutant leaves unused items.
+        // A mutant may leave unused items, whose warnings must not fail the build.
         command.env("RUSTFLAGS", "--cap-lints=allow");
-        // A mutant changes a line or two; code that they do not reach is not compiled again. That is ten times faster.
+        // A mutant changes a line or two, so incremental compilation is ten times faster.
         command.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         command
     }
 
-    /// Runs a command to its end, or up to the time limit; its output goes through a file, so that nothing need read it meanwhile.
+    /// Runs a command to its end or the time limit; its output goes to a file, so that it need not be read meanwhile.
     fn run(&self, mut command: Command) -> Result<(Option<ExitStatus>, String), String> {
         let path = self.target.join("output");
         let failed = |error: io::Error| error.to_string();
         std::fs::create_dir_all(&self.target).map_err(failed)?;
         let file = File::create(&path).map_err(failed)?;
         let other = file.try_clone().map_err(failed)?;
-        // A group of its own, so that no process that it has started is left after the time limit.
+        // In a process group of its own, so that none of its processes is left after the time limit.
         command.stdin(Stdio::null()).stdout(file).stderr(other).process_group(0);
         let mut child = command.spawn().map_err(failed)?;
         let started = Instant::now();
@@ -178,10 +178,10 @@ impl Builder {
     }
 }
 
-/// Ends a process and its group: first so that it can clean up, then so that no process of it is left.
+/// Ends a process and its group: first by a signal that lets it clean up, then by one that leaves no process.
 fn end_group(child: &mut Child) -> io::Result<()> {
     for (signal, patience) in [("TERM", GRACE), ("KILL", Duration::MAX)] {
-        // It may have ended just now, and its group with it.
+        // The process may have just ended, and its group with it.
         Command::new("sh").args(["-c", &format!("kill -s {signal} -- -{}", child.id())]).status()?;
         let asked = Instant::now();
         while child.try_wait()?.is_none() && asked.elapsed() < patience {
@@ -199,7 +199,8 @@ fn target_option(target: &str) -> Vec<&str> {
     }
 }
 
-/// Reads the verdict of a hunt or of the model checker from its last line: `caught invariant=I4 first=17 …`, or `survived run=20000`.
+/// Parses the verdict of a search or of the model checker from its last line: `caught invariant=I4 first=17 …`, or `survived
+/// run=20000`.
 fn said(text: &str) -> Result<Spoken, String> {
     let line = text.lines().rev().find(|line| line.starts_with("caught ") || line.starts_with("survived "));
     let line = line.ok_or_else(|| format!("nothing was said: {}", end(text)))?;
@@ -216,7 +217,7 @@ fn said(text: &str) -> Result<Spoken, String> {
     Ok(Spoken::Caught(Catch { by, first_seed: number("first"), rate: number("rate"), spoke }))
 }
 
-/// Reads the verdict of the test harness on this test.
+/// Parses the verdict of the test harness on this test.
 fn tested(test: &str, text: &str) -> Result<Spoken, String> {
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("test {test} ... ")));
     match line {
@@ -228,7 +229,8 @@ fn tested(test: &str, text: &str) -> Result<Spoken, String> {
     }
 }
 
-/// Reads the verdict of a run of chaos: `VIOLATIONS in ARM: RULE: COUNT`, and an exit code that shows that the run completed.
+/// Parses the verdict of a run of chaos: `VIOLATIONS in ARM: RULE: COUNT`, and an exit code that shows that the run
+/// completed.
 fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, String> {
     let mut spoke: BTreeMap<&str, u64> = BTreeMap::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("VIOLATIONS in ")) {
@@ -244,7 +246,7 @@ fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, S
     match (code, spoke.iter().max_by_key(|(_, count)| **count)) {
         (Some(0), None) => Ok(Spoken::Nothing { run }),
         (Some(1), Some((most, _))) => {
-            // Many rules may speak of one overlap, each as often as a process acted in it.
+            // One overlap may break many rules, each as often as a process acted in it.
             let by = if spoke.contains_key(expected) { expected } else { most };
             let words: Vec<String> = spoke.iter().map(|(rule, count)| format!("{rule}:{count}")).collect();
             Ok(Spoken::Caught(Catch { by: by.to_owned(), spoke: words.join(","), ..Catch::default() }))
@@ -253,7 +255,7 @@ fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, S
     }
 }
 
-/// The end of the output, where the reason is.
+/// Returns the end of the output, where the reason is.
 fn end(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join("\n")

@@ -1,4 +1,4 @@
-//! A mutant on paper: the mistake, its origin, the judges that must catch it, and the change itself.
+//! The definition of a mutant: the mistake, its origin, the judges that must catch it, and the change.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub(super) struct Patch {
     pub(super) name: String,
-    /// The mistake, in a sentence.
+    /// The mistake, in one sentence.
     pub(super) mistake: String,
     /// Its origin: an issue or code of another system.
     pub(super) made_by: String,
@@ -19,13 +19,13 @@ pub(super) struct Patch {
 /// A judge that must catch a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judge {
-    /// This invariant, which must break in more of the catching worlds of the first seeds than any other.
+    /// A search of seeds: this invariant must break in more of the first seeds' worlds than any other.
     Seeds { election: String, invariant: String },
-    /// This invariant, in this space of the model checker.
+    /// A space of the model checker, in which this invariant must break.
     Model { space: String, invariant: String },
-    /// This test of a package, in its library (`lib`) or the integration test of this name.
+    /// A test of a package, in its library (`lib`) or in the integration test of this name.
     Test { package: String, target: String, test: String },
-    /// This rule, in a run of chaos on this arm.
+    /// A run of chaos on this arm, in which this rule must break.
     Chaos { arm: String, rule: String },
 }
 
@@ -36,17 +36,17 @@ pub(super) struct FileDiff {
     hunks: Vec<Hunk>,
 }
 
-/// Lines that are found together, and their replacement.
+/// Consecutive lines, with their replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Hunk {
-    /// Where they were, from 1: of several places that look alike, the nearest is meant.
+    /// Their original line number, from 1: of several equal places, the nearest one is changed.
     line: usize,
     old: Vec<String>,
     new: Vec<String>,
 }
 
 impl Patch {
-    /// Reads a header of `# key: value`, and the output of `git diff` below it.
+    /// Parses a header of `# key: value`, followed by the output of `git diff`.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, String> {
         let value = |key: &str| {
             let found =
@@ -66,7 +66,7 @@ impl Patch {
         Ok(Self { name: name.to_owned(), mistake, made_by, judges, files })
     }
 
-    /// The packages that its judges are in, each with its profile.
+    /// Returns the packages that its judges need, each with its profile.
     pub(super) fn packages(&self) -> BTreeSet<(&str, &str)> {
         self.judges.iter().map(Judge::package).collect()
     }
@@ -87,7 +87,7 @@ impl Judge {
             ["seeds", _, _] => Ok(Self::Seeds { election: word(1), invariant: word(2) }),
             ["model", _, _] => Ok(Self::Model { space: word(1), invariant: word(2) }),
             ["test", _, _, _] => Ok(Self::Test { package: word(1), target: word(2), test: word(3) }),
-            // A rule of chaos beyond the invariants has a sentence for a name.
+            // The name of a chaos rule beyond the invariants is a sentence.
             ["chaos", arm, rule @ ..] if !rule.is_empty() => {
                 Ok(Self::Chaos { arm: (*arm).to_owned(), rule: rule.join(" ") })
             }
@@ -98,7 +98,7 @@ impl Judge {
         }
     }
 
-    /// The package that it is built from, and the profile.
+    /// Returns the package that the judge is built from, and the profile.
     fn package(&self) -> (&str, &str) {
         match self {
             Self::Seeds { .. } | Self::Model { .. } => ("primacy-sim", "release"),
@@ -107,7 +107,7 @@ impl Judge {
         }
     }
 
-    /// The judge without its expected invariant.
+    /// Returns the judge without its expected invariant.
     pub(super) fn without_invariant(&self) -> String {
         match self {
             Self::Seeds { election, .. } => format!("seeds {election}"),
@@ -117,7 +117,7 @@ impl Judge {
         }
     }
 
-    /// The invariant, test or rule that it must report.
+    /// Returns the invariant, test or rule that must break.
     pub(super) fn expected(&self) -> &str {
         match self {
             Self::Seeds { invariant, .. } | Self::Model { invariant, .. } => invariant,
@@ -138,7 +138,7 @@ impl fmt::Display for Judge {
     }
 }
 
-/// The part of a patch that `git diff` made.
+/// Parses the part of a patch that `git diff` made.
 fn files(text: &str) -> Result<Vec<FileDiff>, String> {
     let mut files: Vec<FileDiff> = Vec::new();
     for line in text.lines() {
@@ -165,7 +165,7 @@ fn files(text: &str) -> Result<Vec<FileDiff>, String> {
             }
             Some(("-", old)) => hunk.old.push(old.to_owned()),
             Some(("+", new)) => hunk.new.push(new.to_owned()),
-            // An editor may have taken the blank from an empty line.
+            // An editor may have removed the space of an empty context line.
             None => {
                 hunk.old.push(String::new());
                 hunk.new.push(String::new());
@@ -177,10 +177,10 @@ fn files(text: &str) -> Result<Vec<FileDiff>, String> {
 }
 
 impl FileDiff {
-    /// The file with the change.
+    /// Returns the changed file.
     ///
     /// # Errors
-    /// If what it changes is not there any more.
+    /// If the lines to change are not there any more.
     pub(super) fn apply(&self, text: &str) -> Result<String, String> {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let mut grown = 0;

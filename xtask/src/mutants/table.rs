@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::judge::{Catch, Spoken};
 use super::patch::{Judge, Patch};
 
-/// One mutant with one judge.
+/// The result of one mutant with one judge.
 pub(super) struct Row<'a> {
     pub(super) mutant: &'a Patch,
     pub(super) judge: &'a Judge,
@@ -19,12 +19,13 @@ pub(super) struct Row<'a> {
 /// The result of a mutant.
 pub(super) enum Verdict {
     Caught(Catch),
-    /// By something else than it names: the patch should then name that, or it hides a judge that is blind.
+    /// Caught by another rule than it names: the patch must then name that rule, or it would hide that the named
+    /// judge is blind.
     CaughtByAnother(Catch),
     Survived {
         run: String,
     },
-    /// It does not apply, or does not build.
+    /// The patch does not apply, or the mutant does not compile.
     NotTried(String),
     /// The judge cannot run on this machine.
     NotRun(String),
@@ -74,7 +75,7 @@ impl<'m> Row<'m> {
         Self { mutant, judge, verdict: Verdict::NotTried(why), build, search: Duration::ZERO }
     }
 
-    /// One line, while it goes on.
+    /// Returns the result as one line, for the progress output.
     pub(super) fn line(&self) -> String {
         let Self { mutant: Patch { name, .. }, judge, verdict, build, search } = self;
         format!(
@@ -100,7 +101,7 @@ impl<'m> Row<'m> {
     }
 }
 
-/// A table in Markdown, and a line that sums it up.
+/// Returns the results as a Markdown table, with a summary line.
 pub(super) fn text(rows: &[Row<'_>]) -> String {
     let head = ["mutant", "judge", "verdict", "first seed", "of 1000 seeds", "build", "search"];
     let cells: Vec<[String; 7]> =
@@ -138,7 +139,7 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
     text
 }
 
-/// One object a line.
+/// Returns the results as JSON, one object per line.
 pub(super) fn json(rows: &[Row<'_>]) -> String {
     let line = |row: &Row<'_>| {
         let catch = row.verdict.catch();

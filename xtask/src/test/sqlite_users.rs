@@ -1,16 +1,17 @@
-//! The library in one program with other crates that link SQLite. Cargo lets a program link only one, and refuses to choose versions
-//! where two crates ask for different ones.
+//! Programs with the library and another crate that links SQLite. Cargo allows only one such link in a program, and
+//! fails to resolve versions if two crates need different ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Outcome, Session, output};
 
-/// A crate that links SQLite, as a program would ask for it.
+/// A crate that links SQLite, with the version that a program would require.
 struct User {
     name: &'static str,
     dependency: &'static str,
-    /// True if the library is compiled with the oldest `rusqlite` of its range, for this user. The workspace has the newest.
+    /// True if the library is compiled for it with the oldest `rusqlite` of its version range. The workspace uses the
+    /// newest.
     has_the_oldest: bool,
 }
 
@@ -23,7 +24,7 @@ const USERS: &[User] = &[
     User { name: "sea-orm-2", dependency: r#"sea-orm = { version = "2", features = ["runtime-tokio", "sqlx-sqlite"] }"#,   has_the_oldest: false },
 ];
 
-/// Chooses versions for a program with each of them, as Cargo would today, and compiles the library once with the oldest `rusqlite`.
+/// Resolves a program with each of these crates with today's versions, and compiles the library once with the oldest `rusqlite`.
 pub(super) fn all(session: &mut Session<'_>) -> Outcome {
     for user in USERS {
         let told = match program(session.root, user) {
@@ -64,7 +65,7 @@ fn resolve(folder: &Path, user: &User, root: &Path) -> Result<(), String> {
     output(crate::cargo(folder, &["generate-lockfile"]))?;
     if user.has_the_oldest {
         let mut check = crate::cargo(folder, &["check", "--package", "primacy", "--locked"]);
-        // Only types are checked; so SQLite itself need not be compiled.
+        // This only checks types, so SQLite itself need not be compiled.
         check.env("LIBSQLITE3_SYS_USE_PKG_CONFIG", "1");
         check.env("CARGO_TARGET_DIR", crate::target(root).join("sqlite-users").join("target"));
         output(check)?;
@@ -72,7 +73,7 @@ fn resolve(folder: &Path, user: &User, root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// True if Cargo complains of the network, and not of the crates.
+/// True if Cargo reports a network error, rather than a conflict of the crates.
 fn is_out_of_reach(error: &str) -> bool {
     const SIGNS: [&str; 4] = ["failed to download", "failed to query", "failed to fetch", "resolve host"];
     !error.contains("failed to select a version") && SIGNS.iter().any(|sign| error.contains(sign))

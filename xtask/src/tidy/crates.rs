@@ -1,11 +1,11 @@
-//! The manifests: the dependencies between crates, and what is written in one place only.
+//! Checks of manifests: the dependencies between crates, and settings that must be in one place only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::toml::{self, Entry};
 use super::{Finding, Tree};
 
-/// The dependencies that each crate may name: crates before it in its chain, and no other of this workspace.
+/// The allowed dependencies of each crate within the workspace: crates before it in its chain.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-core", &[]),
     ("primacy-kv", &["primacy-core"]),
@@ -49,16 +49,16 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The crates of machines, which depend on no crate of others.
+/// The crates of state machines, which depend on no foreign crate.
 const PURE: &[&str] = &["primacy-core", "primacy-kv"];
 
 /// The crates that may use any crate, because nothing is built on them.
 const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 
-/// The crates that others may use in their tests, and only there.
+/// The crates that other crates may use only in their tests.
 const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed"];
 
-/// Checks that dependencies run one way; the machines have no foreign ones at all.
+/// Checks that dependencies go one way, and that the machines have no foreign ones.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in manifests(tree) {
@@ -91,7 +91,7 @@ pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the minimum Rust version, the versions of dependencies and the lints are in the root manifest alone.
+/// Checks that only the root manifest states the minimum Rust version, the versions of dependencies and the lints.
 pub(super) fn one_home(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in manifests(tree) {
@@ -124,7 +124,7 @@ pub(super) fn one_home(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that each crate that may be published has what its readers on crates.io and docs.rs need.
+/// Checks that each publishable crate has the metadata that crates.io and docs.rs show.
 pub(super) fn ready_to_publish(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in published(tree) {
@@ -158,16 +158,16 @@ pub(super) fn ready_to_publish(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The first line of a published library.
+/// The required first line of a published library.
 const README_IS_THE_FRONT_PAGE: &str = "#![doc = include_str!(\"../README.md\")]";
 
-/// The manifests of the crates that may be published.
+/// Returns the manifests of the publishable crates.
 pub(super) fn published(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     let in_crates = manifests(tree).filter(|(path, _)| path.starts_with("crates/"));
     in_crates.filter(|(_, text)| !text.lines().any(|line| line == "publish = false"))
 }
 
-/// Checks that features are chosen, never taken by default: so heavy parts come in only where they are asked for.
+/// Checks that dependencies have no default features, so that heavy parts are compiled only on request.
 fn root_manifest(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else {
         return vec![Finding::new("Cargo.toml", 0, "the root manifest is missing")];
@@ -222,7 +222,7 @@ fn second_homes(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The manifests of the packages; the root manifest is none.
+/// Returns the manifests of the packages, without the root manifest.
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.files("", "/Cargo.toml")
 }
@@ -237,7 +237,7 @@ fn package(entries: &[Entry]) -> &str {
     name.map_or("", |entry| entry.value.trim_matches('"'))
 }
 
-/// The crates below `crates/`, each with those that it uses outside of its tests.
+/// Returns the crates below `crates/`, each with the crates that it uses outside of its tests.
 pub(super) fn dependencies_between(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     let of_crates = manifests(tree).filter(|(path, _)| path.starts_with("crates/"));
     let named = of_crates.map(|(_, text)| {
@@ -251,7 +251,7 @@ pub(super) fn dependencies_between(tree: &Tree) -> BTreeMap<String, BTreeSet<Str
     named.collect()
 }
 
-/// The dependencies of any kind, each with the entry that names it.
+/// Returns the dependencies of any kind, each with the entry that declares it.
 fn dependencies(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &str)> {
     entries.iter().filter_map(|entry| {
         if entry.section.ends_with("dependencies") {

@@ -1,9 +1,9 @@
-//! The documents: titles, links, and the files that a reader expects.
+//! Checks of documents: titles, links, and required files.
 
 use super::toml;
 use super::{Finding, Tree};
 
-/// The files that belong to any repository of this kind, and the files that this one promises.
+/// The required files: those of any open repository, and those that this repository refers to.
 const PRESENT: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -42,7 +42,7 @@ pub(super) fn present(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that every document has one title; that decisions are numbered without gaps; that every script that is named
+/// Checks that every document has one title, that decisions are numbered without gaps, and that every named script
 /// exists.
 pub(super) fn whole(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn whole(tree: &Tree) -> Vec<Finding> {
 /// The documents with code maps.
 const CODE_MAPS: &[&str] = &["ARCHITECTURE.md", "docs/code-map.md"];
 
-/// Checks that the code maps name files that exist, or say that they are to come.
+/// Checks that the code maps name existing files, or state that a file is planned.
 pub(super) fn code_map(tree: &Tree) -> Vec<Finding> {
     CODE_MAPS.iter().flat_map(|page| code_map_of(tree, page)).collect()
 }
@@ -99,7 +99,7 @@ fn code_map_of(tree: &Tree, page: &str) -> Vec<Finding> {
     findings
 }
 
-/// Checks that relative links in documents lead to files of this repository.
+/// Checks that relative links in documents lead to existing files.
 pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in documents(tree) {
@@ -117,9 +117,9 @@ pub(super) fn links(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds the paths that only one machine has: the folders of users and of their jobs.
+/// Finds absolute paths of a particular machine: the home folders of users and of jobs.
 pub(super) fn machine_paths(tree: &Tree) -> Vec<Finding> {
-    // Written so that this file does not find itself.
+    // Composed so that this check does not find its own source.
     let paths = ["root/", "home/", "Users/", "work/"].map(|folder| format!("/{folder}"));
     let mut findings = Vec::new();
     for (path, text) in tree.files("", "") {
@@ -146,7 +146,7 @@ pub(super) fn documents(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.files("", ".md")
 }
 
-/// The lines, from 1, that are not in a code block.
+/// Returns the lines, numbered from 1, that are not in a code block.
 pub(super) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -156,7 +156,7 @@ pub(super) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The scripts that a document names, as `scripts/quorum/name.txt` or by the whole path.
+/// Returns the scripts that a document names, as `scripts/quorum/name.txt` or by the full path.
 fn scripts(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -171,7 +171,7 @@ fn scripts(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The path from the root, or `None` if it leads out of the repository.
+/// Returns the path relative to the root, or `None` if it leads out of the repository.
 fn resolve(folder: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {

@@ -1,4 +1,5 @@
-//! Each list and each duty has one home, and stores and algorithms do not know each other.
+//! Checks that each list and each responsibility is in one place, and that stores and elections are independent of
+//! each other.
 
 use super::{Finding, Tree, is_test_file};
 
@@ -45,17 +46,17 @@ pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The file in which a store's folder describes it.
+/// The name of the file that describes a store.
 const DESCRIPTOR: &str = "descriptor.rs";
 
-/// The stores: the folders of their crate that have a descriptor.
+/// Returns the stores: the folders of their crate that have a descriptor.
 fn stores(tree: &Tree) -> impl Iterator<Item = &str> {
     let inner = tree.rust(STORES).map(|(path, _)| &path[STORES.len()..]);
     inner
         .filter_map(|path| path.split_once('/').filter(|(_, rest)| *rest == DESCRIPTOR).map(|(name, _)| name))
 }
 
-/// The modules directly in a folder: files, and folders with files in them.
+/// Returns the modules directly in a folder: files, and folders with files.
 fn modules(tree: &Tree, folder: &str) -> impl Iterator<Item = String> {
     let inner = tree.rust(folder).map(|(path, _)| &path[folder.len()..]);
     let mut names: Vec<String> = inner
@@ -67,13 +68,13 @@ fn modules(tree: &Tree, folder: &str) -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
-/// Something that is done in one place only.
+/// A responsibility that only one place may have.
 struct Duty {
-    /// Code that does it.
+    /// The code patterns that indicate it.
     signs: &'static [&'static str],
-    /// The places where it must not be.
+    /// The folders in which it is forbidden.
     below: &'static [&'static str],
-    /// The places where it is at home, or has a reason: each path with the reason.
+    /// The exceptions: each path with the reason.
     homes: &'static [(&'static str, &'static str)],
     instead: &'static str,
 }
@@ -144,18 +145,18 @@ pub(super) fn duties(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The files other than `config.rs` whose code may name a number of seconds.
+/// The files other than `config.rs` whose code may contain a number of seconds, with the reasons.
 const DURATIONS: &[(&str, &str)] = &[
     ("crates/primacy/src/config.rs", "every default, and every relation between them"),
     ("crates/primacy-cli/src/cmd/demo", "the demonstration is a script with its own timing"),
 ];
 
-/// The own waits of the command and of the etcd API, which no relation of timers depends on, may be written where they are used, with a
-/// name.
+/// The crates that may define waits of their own next to their use, as named constants, because no relation between
+/// timers depends on them.
 const MAY_NAME_THEM: [&str; 2] = ["crates/primacy-cli/src/", "crates/primacy-etcd-server/src/"];
 
-/// Checks that only `config.rs` has default durations: a number of seconds anywhere else is a default that is not
-/// checked.
+/// Checks that only `config.rs` has default durations: a number of seconds anywhere else is a default without
+/// validation.
 fn default_durations(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for below in [
@@ -186,14 +187,13 @@ fn default_durations(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Words that no machine may use, beside the names of the stores.
+/// Words that no machine may use, in addition to the names of the stores.
 const STORE_WORDS: &[&str] = &["rusqlite", "postgresql", "mariadb"];
 
-/// Names of stores that are ordinary words too.
+/// Names of stores that are also ordinary words.
 const ORDINARY_WORDS: &[&str] = &["file", "memory"];
 
-/// Checks that stores know of the elections only the interface to a store, and that no machine knows a store by
-/// name.
+/// Checks that stores use only the store interface of the elections, and that no machine names a store.
 pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, rust) in tree.rust(STORES) {
@@ -234,11 +234,11 @@ pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
 /// The folder of the code that draws a run.
 const DRAWINGS: &str = "crates/primacy-sim/src/draw/";
 
-/// The parts of the simulator that it may know: the entries, and the words in which they are written.
+/// The modules of the simulator that it may use: those of trace entries and of their contents.
 const OF_THE_TRACE: &[&str] = &["crate::trace", "crate::clock::Moment", "crate::network::Remark"];
 
-/// Checks that code that draws a run reads its trace only, not the world: else a picture could show what no trace
-/// says.
+/// Checks that drawing code uses only the trace of a run, not the world; otherwise a picture could show facts that
+/// are not in the trace.
 pub(super) fn drawings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, rust) in tree.rust(DRAWINGS) {

@@ -1,5 +1,5 @@
-//! The rules of this repository that no compiler knows. Each check is a small function over the files; all findings
-//! of all checks are printed at once. `cargo test` runs them too.
+//! The rules of this repository that no compiler checks. Each check is a small function over the files; all findings
+//! of all checks are printed together. `cargo test` runs them too.
 
 mod crates;
 mod documents;
@@ -28,19 +28,19 @@ pub(crate) struct Tree {
     rust: BTreeMap<String, Rust>,
 }
 
-/// A rule that is broken, and where.
+/// A violated rule, with its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
-    /// From 1; 0 where it is the file as a whole.
+    /// The line, from 1; 0 for the whole file.
     line: usize,
-    /// The finding, and what to do.
+    /// The violation, with the remedy.
     message: String,
 }
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-/// Every check: this list is their one home.
+/// The single list of all checks.
 const CHECKS: &[(&str, Check)] = &[
     ("crates depend on each other in one direction", crates::direction),
     ("modules of a crate use each other in one direction", modules::circles),
@@ -67,7 +67,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("no path of one machine", documents::machine_paths),
 ];
 
-/// The names of the crates that may be published.
+/// Returns the names of the publishable crates.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub(crate) fn published(root: &Path) -> Result<Vec<String>, String> {
     Ok(crates::published(&tree).map(|(_, text)| crates::name_in(text)).collect())
 }
 
-/// Prints all findings.
+/// Runs all checks, and prints all findings.
 pub(crate) fn run(root: &Path) -> ExitCode {
     match findings(root) {
         Ok(findings) if findings.is_empty() => {
@@ -96,7 +96,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     }
 }
 
-/// Draws the picture of crates and modules into its file.
+/// Draws the picture of crates and modules to its file.
 pub(crate) fn draw(root: &Path) -> ExitCode {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
@@ -138,7 +138,7 @@ impl Tree {
         Ok(Self::new(texts))
     }
 
-    /// The files below a folder whose names have this end.
+    /// Returns the files below a folder whose names end with `end`.
     fn files(&self, below: &str, end: &str) -> impl Iterator<Item = (&str, &str)> {
         let chosen =
             self.texts.iter().filter(move |(path, _)| path.starts_with(below) && path.ends_with(end));
@@ -155,7 +155,7 @@ impl Tree {
         self.texts.get(path).map(String::as_str)
     }
 
-    /// Whether there is such a file, or a folder with a file in it.
+    /// True if there is such a file, or a folder with a file in it.
     fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
@@ -174,7 +174,7 @@ fn read_folder(root: &Path, below: &str, texts: &mut BTreeMap<String, String>) -
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
-        // A worktree beside the repository has a file in place of that folder.
+        // In a linked worktree, `.git` is a file.
         if name == ".git" || name == "target" {
             continue;
         }
@@ -202,7 +202,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A file that only tests see: an integration test, or the tests of a module in a file of their own.
+/// True if a file contains only tests: an integration test, or the test module of a module.
 fn is_test_file(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }

@@ -1,4 +1,5 @@
-//! Modules of a crate depend on each other in one direction, so that each can be read after those below it.
+//! Checks that the modules of a crate depend on each other in one direction, so that each can be read after those
+//! that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +7,13 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, Tree, is_test_file};
 
-/// A module of a crate's top level; the empty name is that of the root file.
+/// A top-level module of a crate; the empty name is that of the root file.
 type Module = String;
 
 /// The top-level modules of a crate, each with those that it uses.
 pub(crate) type Uses = BTreeMap<Module, BTreeSet<Module>>;
 
-/// Checks that no module reaches itself by what it uses.
+/// Checks that no module uses itself through others.
 pub(super) fn circles(tree: &Tree) -> Vec<Finding> {
     let mut findings = unreadable(tree);
     for (name, uses) in crates(tree) {
@@ -35,13 +36,13 @@ pub(super) fn circles(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The modules of `primacy` that are its connections between nodes.
+/// The modules of `primacy` for connections between nodes.
 const NETWORK: &[&str] = &["codec", "connections", "handshake", "transport", "versions"];
 
-/// The modules that they may use besides each other.
+/// The other modules that they may use.
 const BELOW_NETWORK: &[&str] = &["clock", "disk", "log_limit"];
 
-/// Checks that the connections between nodes use no other part of `primacy`, as if they were a crate below it.
+/// Checks that the connections between nodes use no other part of `primacy`, as if they were a separate crate.
 pub(super) fn network(tree: &Tree) -> Vec<Finding> {
     let crates = crates(tree);
     let of_network = crates.get("primacy").into_iter().flatten();
@@ -58,7 +59,7 @@ pub(super) fn network(tree: &Tree) -> Vec<Finding> {
     wrong.map(finding).collect()
 }
 
-/// The files of crates, each with the name of its crate and its path in there.
+/// Returns the source files of crates, each with the name of its crate and its path in the crate.
 fn sources(tree: &Tree) -> impl Iterator<Item = (&str, &str, &str, &str)> {
     tree.files("crates/", ".rs").filter_map(|(path, text)| {
         let (name, inner) = path["crates/".len()..].split_once("/src/")?;
@@ -67,18 +68,18 @@ fn sources(tree: &Tree) -> impl Iterator<Item = (&str, &str, &str, &str)> {
     })
 }
 
-/// The files of crates that can be parsed; of the others [`circles`] tells.
+/// Returns the source files that can be parsed; [`circles`] reports the others.
 pub(super) fn parsed(tree: &Tree) -> impl Iterator<Item = (&str, syn::File)> {
     sources(tree).filter_map(|(path, _, _, text)| Some((path, syn::parse_file(text).ok()?)))
 }
 
-/// A file that is not understood would use nothing.
+/// Reports files that cannot be parsed, because their uses are unknown.
 fn unreadable(tree: &Tree) -> Vec<Finding> {
     let read = sources(tree).filter_map(|(path, _, _, text)| Some((path, syn::parse_file(text).err()?)));
     read.map(|(path, error)| Finding::new(path, 0, format!("it cannot be parsed: {error}"))).collect()
 }
 
-/// Every crate, with its top-level modules and what they use.
+/// Returns every crate, with its top-level modules and their uses.
 pub(crate) fn crates(tree: &Tree) -> BTreeMap<String, Uses> {
     let mut crates: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
     for (_, name, inner, text) in sources(tree) {
@@ -93,7 +94,7 @@ fn uses(files: &[(&str, &str)]) -> Uses {
         .filter_map(|(path, text)| Some((module_path(path), syn::parse_file(text).ok()?)))
         .collect();
     let modules: BTreeSet<&String> = parsed.iter().filter_map(|(path, _)| path.first()).collect();
-    // The names that the root gives to items of its modules: `crate::Name` is a use of that module.
+    // The names that the root re-exports from its modules: `crate::Name` is a use of that module.
     let mut exported = BTreeMap::new();
     for (_, file) in parsed.iter().filter(|(path, _)| path.is_empty()) {
         for item in &file.items {
@@ -113,7 +114,7 @@ fn uses(files: &[(&str, &str)]) -> Uses {
         let mut paths = Paths { place: path.clone(), used: BTreeSet::new() };
         let is_root = path.is_empty();
         for item in &file.items {
-            // To declare a module, or to export from it, is not to need it.
+            // Declaring a module, or re-exporting from it, is not a use.
             if !(is_root && matches!(item, syn::Item::Mod(_) | syn::Item::Use(_))) {
                 paths.visit_item(item);
             }
@@ -129,7 +130,7 @@ fn uses(files: &[(&str, &str)]) -> Uses {
     uses
 }
 
-/// The path of the module in a file: `a::b` for `a/b.rs` and `a/b/mod.rs`, and nothing for the root.
+/// Returns the path of the module in a file: `a::b` for `a/b.rs` and `a/b/mod.rs`, empty for the root.
 fn module_path(file: &str) -> Vec<String> {
     let mut parts: Vec<String> = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
@@ -138,7 +139,7 @@ fn module_path(file: &str) -> Vec<String> {
     parts
 }
 
-/// The paths of a `use`, each with the name that it brings.
+/// Collects the paths of a `use`, each with the name that it introduces.
 fn flatten(tree: &syn::UseTree, before: &mut Vec<String>, found: &mut Vec<(Vec<String>, String)>) {
     match tree {
         syn::UseTree::Path(path) => {
@@ -159,9 +160,9 @@ fn flatten(tree: &syn::UseTree, before: &mut Vec<String>, found: &mut Vec<(Vec<S
     }
 }
 
-/// Collects the first names behind `crate::` of all paths in a file, outside of its tests.
+/// Collects the first path segments after `crate::` in a file, outside of its tests.
 struct Paths {
-    /// The module that the visitor is in.
+    /// The path of the module that is being visited.
     place: Vec<String>,
     used: BTreeSet<String>,
 }
@@ -240,7 +241,7 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
-/// The modules that reach themselves.
+/// Returns the modules that are part of a cycle.
 fn in_circles(uses: &Uses) -> Vec<&str> {
     let reaches_itself = |start: &Module| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![start]);

@@ -1,4 +1,5 @@
-//! One word for one thing. `docs/glossary.md` explains the words; this file has the only list of the banned ones.
+//! Checks of terminology: one word for one thing. `docs/glossary.md` defines the words; this file has the only list
+//! of banned ones.
 
 use super::rust::Rust;
 use super::{Finding, Tree};
@@ -6,11 +7,11 @@ use super::{Finding, Tree};
 /// The part of an identifier that is compared.
 #[derive(Clone, Copy)]
 enum Part {
-    /// Any word of it: `msg` is found in `MsgKind` and in `last_msg`.
+    /// Any word of the identifier: `msg` is found in `MsgKind` and in `last_msg`.
     Word,
-    /// All of it.
+    /// The whole identifier.
     Whole,
-    /// Its start, where a function is defined.
+    /// The beginning of a function's name, at its definition.
     FunctionStart,
 }
 
@@ -19,16 +20,16 @@ struct Banned {
     part: Part,
     name: &'static str,
     instead: &'static str,
-    /// Where it is banned: below one of these.
+    /// The folders in which it is banned.
     below: &'static [&'static str],
-    /// Where it is right all the same, because another system's word is meant.
+    /// The exceptions, in which another system's word is meant.
     except: &'static [&'static str],
 }
 
 const EVERYWHERE: &[&str] = &[""];
-/// The machines, and the world that runs them.
+/// The machines, and the simulator that runs them.
 const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-kv/", "crates/primacy-sim/"];
-/// The code that speaks of elections; adapters of stores, which speak their store's language, are not among it.
+/// The code about elections; without the adapters of stores, which use the words of their stores.
 const OURS: &[&str] =
     &["crates/primacy-core/", "crates/primacy-kv/", "crates/primacy-sim/", "crates/primacy/src/"];
 const METADATA: &[&str] = &[
@@ -41,10 +42,10 @@ const METADATA: &[&str] = &[
     "crates/primacy-sim/src/world/primaries",
 ];
 const NOWHERE: &[&str] = &[];
-/// Names that are not ours to give: the standard library's; of an endpoint, that of its client, which elections do not hear; and a
-/// method of object stores.
+/// Names that are given by others: by the standard library; by the etcd API for its clients; and by object stores for
+/// a method.
 const GIVEN: &[&str] = &["LazyLock", "UNIX_EPOCH", "Client", "get_opts"];
-/// The one election that has ballots, and the code that runs it.
+/// The one election with ballots, and the code that runs it.
 const RANKED: &[&str] = &[
     "crates/primacy-core/src/election/ranked",
     "crates/primacy-sim/src/algorithm/ranked",
@@ -68,7 +69,7 @@ const fn start(name: &'static str, instead: &'static str) -> Banned {
     Banned { part: Part::FunctionStart, name, instead, below: EVERYWHERE, except: NOWHERE }
 }
 
-/// The list. Each name with the word to use, which is also the reason.
+/// The list of banned names, each with the word to use instead, which is also the reason.
 const BANNED: &[Banned] = &[
     word("master", "leader", EVERYWHERE, NOWHERE),
     word("slave", "follower", EVERYWHERE, NOWHERE),
@@ -77,7 +78,7 @@ const BANNED: &[Banned] = &[
         "epoch",
         "term: one word for the number of a leadership",
         OURS,
-        // The library's word for 1970, which certificates are dated by.
+        // The library's name for 1970, from which certificates count their dates.
         &["crates/primacy/src/transport/tls"],
     ),
     word("generation", "term, or incarnation for the life of a process", OURS, NOWHERE),
@@ -106,10 +107,10 @@ const BANNED: &[Banned] = &[
     start("process_", "`handle`, or what is done"),
 ];
 
-/// Files named after nothing: everything that fits nowhere ends up in them.
+/// File names without a subject, which attract unrelated code.
 const BANNED_FILES: &[&str] = &["utils", "util", "common", "helpers", "helper", "types", "misc"];
 
-/// Banned in prose: the two that hurt people, and are wrong besides.
+/// Words that are banned in prose, because they are offensive and inaccurate.
 const BANNED_PROSE: &[(&str, &str)] = &[("master", "leader"), ("slave", "follower")];
 /// The documents that quote other systems.
 const PROSE_EXCEPT: &[&str] = &["docs/glossary.md", "docs/divergence.md", "docs/stores/"];
@@ -154,10 +155,10 @@ pub(super) fn prose(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The words with which no paragraph of a doc comment opens: it names the thing or the act.
+/// The words with which no paragraph of a doc comment may open, because it should name the thing or the action.
 const QUESTIONS: &[&str] = &["What", "How", "Who", "Whoever", "Whose", "Whom"];
 
-/// Checks how doc comments open.
+/// Checks the first words of doc comments.
 pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, rust) in tree.rust("") {
@@ -190,7 +191,7 @@ fn found<'a>(rust: &'a Rust, banned: &Banned) -> Vec<(usize, &'a str)> {
     }
 }
 
-/// The words of an identifier, in small letters: `MsgKind` and `msg_kind` are both msg, kind.
+/// Returns the words of an identifier, in lower case: `MsgKind` and `msg_kind` both give msg, kind.
 fn words_of(identifier: &str) -> impl Iterator<Item = String> {
     let mut words = vec![String::new()];
     let mut after_small = false;

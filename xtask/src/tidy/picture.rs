@@ -1,6 +1,6 @@
 //! The picture of all crates and their top-level modules, drawn from the code.
 //!
-//! A module stands above every module of its crate that it uses. That there is such an order is what [`modules`] checks.
+//! A module is drawn above every module of its crate that it uses. [`modules`] checks that such an order exists.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,15 +13,15 @@ pub(crate) const FILE: &str = "docs/pictures/modules.svg";
 
 const WIDTH: usize = 1080;
 const MARGIN: usize = 16;
-/// The width of a letter of a module's name.
+/// The width of a letter of a module's name, in pixels.
 const LETTER: usize = 7;
 const BOX_HEIGHT: usize = 24;
 const ROW_HEIGHT: usize = 34;
 const TITLE_HEIGHT: usize = 46;
 
-/// Checks that the picture shows the code as it is.
+/// Checks that the picture is up to date with the code.
 pub(super) fn up_to_date(tree: &Tree) -> Vec<Finding> {
-    // A circle has no order, and is a finding of its own.
+    // A cycle has no order, and is reported by another check.
     let Some(picture) = draw(tree) else { return Vec::new() };
     let is_same = tree.text(FILE) == Some(picture.as_str());
     let stale =
@@ -29,7 +29,7 @@ pub(super) fn up_to_date(tree: &Tree) -> Vec<Finding> {
     if is_same { Vec::new() } else { vec![stale()] }
 }
 
-/// Draws the picture; `None` if modules form a circle.
+/// Draws the picture; `None` if modules form a cycle.
 pub(crate) fn draw(tree: &Tree) -> Option<String> {
     let all = modules::crates(tree);
     let depends = crates::dependencies_between(tree);
@@ -44,7 +44,7 @@ pub(crate) fn draw(tree: &Tree) -> Option<String> {
         let uses = &all[name];
         let mut rows: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
         for (module, level) in levels(uses)? {
-            // The root declares the modules and exports from them.
+            // The root file only declares modules and re-exports from them.
             if !module.is_empty() {
                 rows.entry(level).or_default().push(uses.get_key_value(&module)?.0);
             }
@@ -75,7 +75,7 @@ pub(crate) fn draw(tree: &Tree) -> Option<String> {
     Some(picture)
 }
 
-/// Draws a crate, the highest modules first; returns where the next one begins.
+/// Draws a crate, with the highest modules on top. Returns where the next crate begins.
 fn draw_crate<'a>(
     body: &mut String,
     top: usize,
@@ -119,7 +119,7 @@ fn draw_crate<'a>(
     y + MARGIN
 }
 
-/// The level of each: one above the highest that it uses. `None` if some use each other in a circle.
+/// Returns the level of each module: one above the highest that it uses. `None` if there is a cycle.
 fn levels(uses: &Uses) -> Option<BTreeMap<String, usize>> {
     let mut levels = BTreeMap::new();
     while levels.len() < uses.len() {

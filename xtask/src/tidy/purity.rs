@@ -1,10 +1,10 @@
-//! The crates of machines ask for nothing: no clock, entropy, thread, socket or async; and they have no `unsafe`.
+//! Checks that the crates of machines use no clock, entropy, thread, socket or async, and have no `unsafe`.
 
 use super::{Finding, Tree, is_test_file};
 
 const MACHINES: &[&str] = &["crates/primacy-core/src/", "crates/primacy-kv/src/"];
 
-/// The patterns that are banned from machines outside its tests, and what to do instead.
+/// The patterns that are banned from machines outside of tests, with the alternatives.
 const IMPURE: &[(&str, &str)] = &[
     ("std::", "use `core::` or `alloc::`: machines are built without the standard library"),
     ("extern crate std", "machines are built without the standard library"),

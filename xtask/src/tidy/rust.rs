@@ -1,13 +1,13 @@
-//! Reads Rust just well enough to tell code from comments and strings, and to find functions and test modules.
+//! A minimal Rust lexer: it separates code from comments and strings, and finds functions and test modules.
 
 use std::ops::Range;
 
-/// A Rust file, taken apart. `code` and `comments` have the same lines as the file, and blanks where the
-/// other one has text; the contents of strings are in neither.
+/// A Rust file, split by kind of text. `code` and `comments` have the same lines as the file, with blanks in place of
+/// the other kinds; the contents of strings are in neither.
 pub(crate) struct Rust {
     pub(crate) code: String,
     pub(crate) comments: String,
-    /// The parts of the file, in bytes, that only tests see.
+    /// The byte ranges of the file that are only compiled for tests.
     tests: Vec<Range<usize>>,
 }
 
@@ -25,17 +25,17 @@ impl Rust {
         Self { code, comments, tests }
     }
 
-    /// The line, from 1, of a byte.
+    /// Returns the line, from 1, of a byte offset.
     pub(crate) fn line(&self, offset: usize) -> usize {
         1 + self.code.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Whether a byte belongs to `#[cfg(test)]`.
+    /// True if a byte offset is within `#[cfg(test)]`.
     pub(crate) fn is_test(&self, offset: usize) -> bool {
         self.tests.iter().any(|test| test.contains(&offset))
     }
 
-    /// Returns the number of lines of code that the file has beside its tests, and of all lines of its tests.
+    /// Returns the number of code lines outside of tests, and the number of all lines of tests.
     pub(crate) fn lines(&self) -> (usize, usize) {
         let mut offset = 0;
         let mut code = 0;
@@ -46,12 +46,13 @@ impl Rust {
         (code, self.tests.iter().map(|test| self.code[test.clone()].lines().count()).sum())
     }
 
-    /// The identifiers and keywords in the code, with their places.
+    /// Returns the identifiers and keywords in the code, with their offsets.
     pub(crate) fn words(&self) -> impl Iterator<Item = (usize, &str)> {
         words(&self.code)
     }
 
-    /// The places where `pattern` is found in the code as whole words: `async` is not found in `asynchronous`.
+    /// Returns the offsets at which `pattern` occurs in the code as whole words: `async` is not found in
+    /// `asynchronous`.
     pub(crate) fn find(&self, pattern: &str) -> Vec<usize> {
         let ends_in_word = pattern.as_bytes().last().is_some_and(|&byte| is_word(byte));
         let goes_on = |end: usize| self.code.as_bytes().get(end).is_some_and(|&byte| is_word(byte));
@@ -60,7 +61,7 @@ impl Rust {
         found
     }
 
-    /// The same, where the last word may go on: `from_` is found in `from_secs`, and not in `upfrom_secs`.
+    /// Returns the same if the last word may continue: `from_` is found in `from_secs`, but not in `upfrom_secs`.
     pub(crate) fn find_start(&self, pattern: &str) -> Vec<usize> {
         let starts_in_word = pattern.as_bytes().first().is_some_and(|&byte| is_word(byte));
         let goes_back = |start: usize| start > 0 && is_word(self.code.as_bytes()[start - 1]);
@@ -68,7 +69,7 @@ impl Rust {
         found.filter(|&start| !(starts_in_word && goes_back(start))).collect()
     }
 
-    /// The functions that have a body.
+    /// Returns the functions that have a body.
     pub(crate) fn functions(&self) -> Vec<Function<'_>> {
         let mut functions = Vec::new();
         for offset in self.find("fn ") {
@@ -100,7 +101,7 @@ fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The end of the item that starts at `start`: after its `;`, or after the `}` that closes its body.
+/// Returns the end of the item that begins at `start`: after its `;`, or after the closing `}` of its body.
 fn item_end(code: &str, start: usize) -> Option<usize> {
     let (mut round, mut curly) = (0_usize, 0_usize);
     for (index, byte) in code.bytes().enumerate().skip(start) {
@@ -121,7 +122,7 @@ fn item_end(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// The items under `#[cfg(test)]`, attribute included.
+/// Returns the items under `#[cfg(test)]`, including the attribute.
 fn test_items(code: &str) -> Vec<Range<usize>> {
     let mut items: Vec<Range<usize>> = Vec::new();
     for attribute in ["#[cfg(test)]", "#[cfg(all(test"] {
@@ -145,7 +146,7 @@ enum Kind {
     Text,
 }
 
-/// The code and the comments of a file.
+/// Splits a file into its code and its comments.
 fn split(text: &str) -> (String, String) {
     let mut rest = text;
     let (mut code, mut comments) = (String::new(), String::new());
@@ -163,7 +164,8 @@ fn split(text: &str) -> (String, String) {
     (code, comments)
 }
 
-/// The kind of token at the start of `rest`, and its length in bytes where it is more than one character.
+/// Returns the kind of the token at the beginning of `rest`, and its length in bytes if that is more than one
+/// character.
 fn token(rest: &str, after_word: bool) -> (Kind, Option<usize>) {
     if rest.starts_with("//") {
         return (Kind::Comment, Some(rest.find('\n').unwrap_or(rest.len())));
@@ -200,7 +202,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a string literal of any sort, if one starts here.
+/// Returns the length of a string literal of any kind, if one begins here.
 fn string(rest: &str, after_word: bool) -> Option<usize> {
     let prefix =
         if after_word { 0 } else { rest.bytes().take_while(|byte| b"bcr".contains(byte)).count().min(2) };
@@ -215,7 +217,7 @@ fn string(rest: &str, after_word: bool) -> Option<usize> {
     Some(quoted(body, b'"').map_or(rest.len(), |end| start + end))
 }
 
-/// The length up to and with the closing quote; a backslash takes the quote behind it out of the count.
+/// Returns the length including the closing quote; a quote after a backslash does not close.
 fn quoted(body: &str, quote: u8) -> Option<usize> {
     let mut escaped = false;
     for (index, byte) in body.bytes().enumerate() {
@@ -229,7 +231,7 @@ fn quoted(body: &str, quote: u8) -> Option<usize> {
     None
 }
 
-/// The length of a character literal, if one starts here and not a lifetime.
+/// Returns the length of a character literal, if one begins here rather than a lifetime.
 fn character(rest: &str) -> Option<usize> {
     let body = rest.strip_prefix('\'')?;
     if body.starts_with('\\') {

@@ -1,17 +1,17 @@
-//! Short functions and files: a function that does not fit on a screen is not read as a whole.
+//! Checks that functions and files are short: a function must fit on a screen to be read as a whole.
 
 use super::{Finding, Tree, is_test_file};
 
-/// From `fn` to the closing brace.
+/// The maximum number of lines of a function, from `fn` to the closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Of a file, where only lines with code count, and its unit tests not: a file must not be cut in two because
-/// it is well explained or well tested.
+/// The maximum number of code lines of a file, without unit tests and comments: a file must not be split because it
+/// is well explained or well tested.
 const FILE_LINES_MAX: usize = 1000;
-/// Of the unit tests at a file's end: a longer test is a story, and stories are scripts.
+/// The maximum number of lines of the unit tests in a file: a longer test should be a script.
 const UNIT_TEST_LINES_MAX: usize = 200;
 
-/// Functions in tests have no limit of their own: a test is a story told once, from top to bottom, and
-/// cutting it into helpers hides it. The limit of their module or file bounds them.
+/// Checks the sizes. Functions in tests have no limit of their own: a test is a sequence that is read once, and
+/// splitting it into helpers would hide it. The limit of their module or file applies.
 pub(super) fn short(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, rust) in tree.rust("") {

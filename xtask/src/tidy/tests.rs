@@ -1,23 +1,24 @@
-//! Honest tests: none is skipped, none sleeps, nothing is left for later in the code, and the tests that documents name exist.
+//! Checks of tests: none is skipped, none sleeps, no unfinished code remains, and the tests that documents name exist.
 
 use std::collections::BTreeSet;
 
 use super::documents::{documents, prose_lines};
 use super::{Finding, Tree, is_test_file};
 
-/// The patterns that are banned everywhere, with the reason.
+/// The patterns that are banned everywhere, with the reasons.
 const UNFINISHED: &[(&str, &str)] = &[
     ("#[ignore", "a test that does not run proves nothing; run it, or delete it"),
     ("todo!", "finish it, or leave it out"),
     ("unimplemented!", "finish it, or leave it out"),
 ];
 
-/// The same in comments; whole words.
+/// The words that are banned in comments.
 const UNFINISHED_COMMENTS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
 const SLEEPS: &[&str] = &["thread::sleep", "time::sleep", "sleep_until", "park_timeout"];
 
-/// The places where a test may sleep, with the reason. All others are handed the time, or wait on an event with a bound.
+/// The files in which a test may sleep, with the reasons. All other tests are passed the time, or wait for an event with
+/// a bound.
 const MAY_SLEEP: &[(&str, &str)] = &[
     (
         "crates/primacy-cli/tests/",
@@ -37,11 +38,11 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ("crates/primacy-conformance/", "the live arm: a lease on a real server ends in real time"),
 ];
 
-/// The number of words from which on a name is a sentence, as those of tests are: shorter ones are of other things, and also of other
-/// programs.
+/// The minimum number of words of a test's name that is checked: shorter names in documents may be of other things or
+/// other programs.
 const WORDS_OF_A_SENTENCE: usize = 5;
 
-/// The names in documents that are defined elsewhere, with the reason.
+/// The names in documents that are defined elsewhere, with the reasons.
 const NAMED_ELSEWHERE: &[(&str, &str)] =
     &[("idle_in_transaction_session_timeout", "a setting of PostgreSQL, which we do not touch")];
 
@@ -82,7 +83,8 @@ pub(super) fn honest(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Checks that each test that a document names exists: a name of so many words is found in a source, or is that of a file.
+/// Checks that each test that a document names exists: a name of that many words must occur in a source, or be that of a
+/// file.
 pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let known = sentences_in_sources(tree);
@@ -100,7 +102,8 @@ pub(super) fn named(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Names of tests, and all other names of so many words: figures, settings, and the files of scripts and mutants.
+/// Returns all names of that many words in the sources: of tests, metrics, settings, and the files of scripts and
+/// mutants.
 fn sentences_in_sources(tree: &Tree) -> BTreeSet<&str> {
     let sources = tree.files("", "").filter(|(path, _)| !path.ends_with(".md"));
     sources.flat_map(|(path, text)| words(path).chain(words(text))).filter(|word| is_sentence(word)).collect()

@@ -1,16 +1,16 @@
-//! Reads as much of TOML as the manifests of this repository use.
+//! A minimal TOML parser, sufficient for the manifests of this repository.
 
-/// One `key = value` with its section.
+/// A `key = value` with its section.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) section: String,
     pub(crate) key: String,
-    /// As written, with a value of several lines joined.
+    /// The value as written, with several lines joined.
     pub(crate) value: String,
     pub(crate) line: usize,
 }
 
-/// All entries of a file, in order.
+/// Returns all entries of a file, in order.
 pub(crate) fn entries(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut section = String::new();
@@ -33,7 +33,7 @@ pub(crate) fn entries(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// The strings in a value, in order.
+/// Returns the strings in a value, in order.
 pub(crate) fn strings(value: &str) -> Vec<&str> {
     value.split('"').skip(1).step_by(2).collect()
 }

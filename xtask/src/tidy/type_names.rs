@@ -1,13 +1,14 @@
-//! Names of types: one name is one idea, so it has one home, or two where one stands for the other at a border.
+//! Checks of type names: one name is one idea, so it has one definition, or two if one represents the other at an
+//! interface.
 
 use std::collections::BTreeMap;
 
 use super::{Finding, Tree, modules};
 
-/// The most homes of a name.
+/// The maximum number of definitions of a name.
 const HOMES_MAX: usize = 2;
 
-/// The names that still have more, each with their number. It only falls.
+/// The names that still have more, each with its number, which may only fall.
 const KNOWN: &str = "\
     Timers 16, Config 15, Message 12, Entry 11, Answer 10, Node 10, Watch 10, Failure 8, Outcome 8, Queue 8, \
     Settings 8, State 8, Status 8, Record 7, Refusal 7, Request 7, Body 6, Kind 6, Member 6, Progress 6, \
@@ -18,7 +19,7 @@ const KNOWN: &str = "\
     PeerDisk 3, Peers 3, Pool 3, Reply 3, Setup 3, Stamp 3, Step 3, Table 3, Tally 3, Target 3, View 3, \
     Voters 3, Wire 3";
 
-/// Checks that no name of a type that others can see has too many homes.
+/// Checks that no visible type name has too many definitions.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     judge(tree, KNOWN)
 }
@@ -58,7 +59,7 @@ fn judge(tree: &Tree, known: &str) -> Vec<Finding> {
     findings
 }
 
-/// Finds the names of the types that can be seen outside of their module, but in tests.
+/// Finds the names of the types that are visible outside of their module, except in tests.
 fn names(items: &[syn::Item], found: &mut impl FnMut(String)) {
     for item in items {
         if let syn::Item::Mod(inner) = item
@@ -74,7 +75,7 @@ fn names(items: &[syn::Item], found: &mut impl FnMut(String)) {
         };
         let is_seen = match visibility {
             syn::Visibility::Public(_) => true,
-            // What is written for a path below the crate is that path's own.
+            // A type whose visibility is limited to a path is local to that path.
             syn::Visibility::Restricted(restricted) => restricted.in_token.is_none(),
             syn::Visibility::Inherited => false,
         };

@@ -22,7 +22,7 @@ pub struct InProcess {
     listener: Listener,
 }
 
-/// The nodes and resources of one run of a law.
+/// The election, pace and place of one run of a law.
 #[derive(Clone, Debug)]
 struct Set {
     election: String,
