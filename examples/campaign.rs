@@ -1,6 +1,7 @@
-//! Two candidates over one store: one leads, resigns, and the other takes over with a higher token.
+//! Two candidates over one store: one leads and resigns, and the other leads after it with a higher token.
 //!
-//! `cargo run -p primacy --features sqlite --example campaign -- sqlite:/tmp/election.db`, in several terminals, lets processes compete.
+//! `cargo run -p primacy --features sqlite --example campaign -- sqlite:/tmp/election.db`, run in several terminals, lets processes
+//! compete.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use primacy::{Change, Elector};
 /// Runs the example.
 ///
 /// # Errors
-/// If an election cannot be entered.
+/// If the election cannot be entered.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).filter(|arg| arg.contains(':'));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -19,7 +20,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// One candidate of many: leads for three seconds, again and again.
+/// A candidate that leads for three seconds, again and again.
 async fn compete(url: &str) -> Result<(), Box<dyn std::error::Error>> {
     let elector = Elector::builder().election("example").connect(url).await?;
     loop {

@@ -1,7 +1,7 @@
 //! A custom election algorithm: one type that implements `Protocol`.
 //!
-//! Here the node with the first name leads among those that were heard lately. It is advisory: in a partition each side
-//! has a first name. Nothing else is needed to run it in the simulator.
+//! Here the node with the first name leads, among those that were heard lately. It is advisory: in a partition, each
+//! side has a leader. The simulator can run it without any further code.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
-//! A custom store: a register is all that an election needs.
+//! A custom store: an election needs only a register.
 //!
-//! This one keeps the record in a variable. A useful one keeps it where several processes see it, and passes the
-//! laws of `primacy-conformance`.
+//! This one keeps the record in a variable. A useful one keeps it where several processes can reach it, and passes the
+//! tests of `primacy-conformance`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Register for Variable {
         record: &'a Record,
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(async move {
-            // The comparison and the write under one lock: that is the whole of the contract.
+            // The comparison and the write under one lock: that is the whole contract.
             let mut cell = self.cell.lock().expect("no writer panics");
             let version = cell.as_ref().map(|(_, version)| *version);
             if version.map(Version::from).as_ref() != expect {
@@ -51,7 +51,7 @@ impl Register for Variable {
 /// Runs the example.
 ///
 /// # Errors
-/// If an election cannot be entered.
+/// If the election cannot be entered.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     runtime.block_on(async {

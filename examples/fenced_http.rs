@@ -1,6 +1,6 @@
-//! An HTTP service that refuses leaders which have been replaced, as the resource's side of an election.
+//! An HTTP service that refuses leaders that have been replaced.
 //!
-//! Start it, and play two leaders with curl:
+//! Start it, and act as two leaders with curl:
 //!
 //! ```text
 //! $ cargo run -p primacy --features tower --example fenced_http &
@@ -12,7 +12,7 @@
 //! by the second
 //! ```
 //!
-//! Stop it, start it again, and 7 is still refused: the highest token is in a file.
+//! Stop it and start it again: token 7 is still refused, because the highest token is in a file.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +26,8 @@ use tokio::net::TcpListener;
 
 type Note = Arc<Mutex<String>>;
 
-/// The service does not know of tokens: every request that gets here is admitted, and no request with an older
-/// token is at work.
+/// The handler need not know tokens: every request that reaches it is admitted, and no request with an older token is
+/// in progress.
 async fn write(State(note): State<Note>, body: String) {
     *note.lock().unwrap_or_else(PoisonError::into_inner) = body;
 }
@@ -36,7 +36,7 @@ async fn read(State(note): State<Note>) -> String {
     note.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The service, with its fence in this file.
+/// Creates the service, with its fence in this file.
 ///
 /// # Errors
 /// If the fence is damaged, belongs to another election, or is held by another process.

@@ -1,6 +1,6 @@
-//! A leader's writes, and a predecessor's late one, which the database itself refuses.
+//! The writes of a leader, and a late write of its predecessor, which the database itself refuses.
 //!
-//! The fence does not depend on time: it holds when clocks stop, when a process is paused for an hour, and when the
+//! The fence does not depend on time: it works when clocks stop, when a process is paused for an hour, and when the
 //! application forgets to call `check`.
 
 use primacy::{Elector, FencingToken};
@@ -17,7 +17,7 @@ fn write(ledger: &mut Connection, token: FencingToken, entry: &str) -> Result<()
 /// Runs the example.
 ///
 /// # Errors
-/// If an election cannot be entered, or the database fails.
+/// If the election cannot be entered, or the database fails.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut ledger = Connection::open_in_memory()?;
     ledger.execute_batch("CREATE TABLE ledger(entry TEXT)")?;
@@ -35,12 +35,12 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
         write(&mut ledger, second.token(), "the second leader's")?;
         assert_eq!(highest(&ledger, "example")?, second.token());
 
-        // The first one does not know, and writes as if nothing had happened.
+        // The first leader does not know that it was replaced, and still writes.
         match write(&mut ledger, old, "too late") {
             Err(GuardError::Stale(refused)) => println!("refused: {refused}"),
             other => return Err(format!("a late write was not refused: {other:?}").into()),
         }
-        // A writer that shows no token at all is refused as well.
+        // A write without a token is refused as well.
         let bare = ledger.execute("INSERT INTO ledger(entry) VALUES ('without a token')", []);
         println!("refused: {}", bare.expect_err("the table is guarded"));
         let entries: u32 = ledger.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0))?;

@@ -1,7 +1,7 @@
-//! A controller in Kubernetes, of which several pods run and one works: each reconciliation is a guarded write, and at SIGTERM
-//! it ends its work first and then hands over.
+//! A Kubernetes controller with several pods, of which one is active. Each reconciliation is a fenced write. On SIGTERM the
+//! leader finishes its work and then hands over.
 //!
-//! `docs/stores/kubernetes.md` has the manifests. Outside of a cluster it takes the kubeconfig:
+//! `docs/stores/kubernetes.md` has the manifests. Outside of a cluster it uses the kubeconfig:
 //! `cargo run -p primacy-kube --example kubernetes_controller -- kubernetes://default`
 
 use std::error::Error;
@@ -14,10 +14,10 @@ use primacy_kube::kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The election, and with it the Lease; also in the name of the annotation that keeps the highest token.
+/// The name of the election and of its Lease; also part of the annotation with the highest token.
 const ELECTION: &str = "orders-controller";
 
-/// The interval between reconciliations where no event asks for one.
+/// The interval between reconciliations without an event.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs the example.
@@ -44,7 +44,7 @@ pub fn run(url: &str) -> Result<(), Box<dyn Error>> {
             ended = &mut controller => return ended,
             _ = terminated.recv() => {}
         }
-        // Kubernetes waits `terminationGracePeriodSeconds` for what follows.
+        // Kubernetes waits `terminationGracePeriodSeconds` for the following steps.
         println!("is told to end");
         stop.send_replace(true);
         controller.await
@@ -58,7 +58,7 @@ async fn control(
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), Box<dyn Error>> {
     let mut builder = Elector::builder().election(ELECTION);
-    // The pod's name, by the Downward API. It is in the Lease's `holderIdentity`, with a number of this incarnation.
+    // The pod's name, from the Downward API. It is in the Lease's `holderIdentity`, with this incarnation's number.
     if let Ok(pod) = std::env::var("POD_NAME") {
         builder = builder.node(NodeId::new(&pod)?);
     }
@@ -75,13 +75,13 @@ async fn control(
             println!("{error}");
         }
     }
-    // Also a claim that is under way is taken back.
+    // Also cancels a campaign in progress.
     elector.close().await;
     println!("has left the election");
     Ok(())
 }
 
-/// Works until it is stopped, and then hands over; or until it must stop, because it leads no more.
+/// Works until it is stopped, and then hands over; or until it loses the lead.
 async fn lead(
     leadership: Leadership,
     state: &kube::Api<DynamicObject>,
@@ -92,16 +92,16 @@ async fn lead(
     let work = async {
         while !*stopped.borrow() {
             reconcile(state, token).await?;
-            // The work that is begun is ended before it stops.
+            // A reconciliation that was begun is finished before it stops.
             let _ = tokio::time::timeout(RECONCILE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await;
         }
         Ok::<(), GuardError>(())
     };
-    // Dropped if the lead is lost. When it has ended, the Lease is released, and the next pod leads at once.
+    // Dropped if the lead is lost. When the work has ended, the Lease is released, and the next pod leads at once.
     Ok(leadership.run(work).await??)
 }
 
-/// Brings the world to what it should be, as often as it is called. A leader of the past is refused here.
+/// Reconciles the desired state; may be repeated. The write of a former leader is refused here.
 async fn reconcile(state: &kube::Api<DynamicObject>, token: FencingToken) -> Result<(), GuardError> {
     let work = |object: &mut DynamicObject| {
         let rounds =

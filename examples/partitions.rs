@@ -1,7 +1,7 @@
-//! Three nodes share partitions out among them. One leaves, its partitions move, and its late write is refused.
+//! Three nodes distribute partitions. One leaves, its partitions move, and its late write is refused.
 //!
-//! Here all nodes are in one program; elsewhere each is in a process of its own. There, a node that dies is like one that
-//! leaves, except that the others wait until its session has run out, or a guardian vouches for its death.
+//! Here all nodes are in one program; normally each is a process of its own. If a node dies instead of leaving, the
+//! others take its partitions when its session has expired, or when a guardian reports its death.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -17,7 +17,8 @@ use primacy::{Elector, FencingToken, Peers};
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const COUNT: u32 = 6;
 
-/// A resource that the primary of a partition writes to. It knows the highest token that it has seen, and refuses lower ones.
+/// A resource to which the primary of a partition writes. It records the highest token that it has seen, and refuses lower
+/// ones.
 #[derive(Default)]
 struct Queue {
     fence: Fence,
@@ -39,7 +40,7 @@ impl Queue {
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let state = std::env::temp_dir().join(format!("primacy-example-partitions-{}", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    // Without a majority there is no leader, and everything here would wait.
+    // Without a majority there is no leader, and everything here would wait for ever.
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), tell(&state)).await })??;
     std::fs::remove_dir_all(&state)?;
     Ok(())
@@ -52,13 +53,13 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
         nodes.push(enter(name, &peers, state).await?);
     }
     for node in &nodes {
-        // Longer than usual, for a machine that is busy with tests: the time for which a node stays a primary without a
-        // keep-alive.
+        // The time for which a node stays a primary without a keep-alive: longer than usual, for a machine that is busy
+        // with tests.
         parts.push(node.partitions().time_to_live(Duration::from_secs(20)).join().await?);
     }
     let [mut a, mut b, mut c] = <[Partitions; 3]>::try_from(parts).map_err(|_| "there are three")?;
 
-    // An operator does this with `primacy partitions create queues 6`.
+    // An operator would run `primacy partitions create queues 6`.
     let map = nodes[0].map().expect("it was built with metadata");
     map.write(Command::Create { group: GroupName::new("queues")?, count: COUNT }).await?.result?;
     let mut of_a = take("a", &mut a, 2).await?;
@@ -71,7 +72,7 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
         queue(&mut queues, index).push(primary.token(), "by the first primary")?;
     }
 
-    // Node c leaves: its work is stopped, and no other node begins before it has.
+    // Node c leaves: its work is stopped, and no other node begins before it has ended.
     let tokens: BTreeMap<u32, FencingToken> =
         of_c.iter().map(|(&index, primary)| (index, primary.token())).collect();
     let (_, ()) = tokio::join!(c.leave(), stop("c", of_c));
@@ -85,14 +86,14 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
         next.check()?;
         let queue = queue(&mut queues, index);
         queue.push(next.token(), "by the next primary")?;
-        // A thread of c was paused all the while. It does not know, and writes as if nothing had happened.
+        // A thread of c was paused meanwhile. It does not know that, and still writes.
         match queue.push(old, "too late") {
             Err(refused) => println!("partition {index}: {refused}"),
             Ok(()) => return Err("a late write was not refused".into()),
         }
         assert_eq!(queue.jobs, ["by the first primary", "by the next primary"]);
     }
-    // What c did not have has stayed where it was, under the same token.
+    // The partitions of the other nodes have not moved, and keep their tokens.
     assert_eq!(queues.iter().filter(|queue| queue.jobs.len() == 1).count(), 4);
 
     tokio::join!(a.leave(), stop("a", of_a), b.leave(), stop("b", of_b));
@@ -102,7 +103,7 @@ async fn tell(state: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The next partitions of which this node is the primary.
+/// Returns the next partitions of which this node is the primary.
 async fn take(
     node: &str,
     partitions: &mut Partitions,
@@ -122,13 +123,13 @@ async fn take(
     Ok(taken)
 }
 
-/// Ends the work for these partitions when they are taken back.
+/// Ends the work of these partitions when they are taken back.
 async fn stop(node: &str, primaries: BTreeMap<u32, Primary>) {
     for primary in primaries.into_values() {
         assert_eq!(primary.ended().await, End::Left);
         assert!(primary.check().is_err());
         println!("{node} stops its work for {}/{}", primary.group(), primary.index());
-        // Dropped here: now another node may begin.
+        // The primaries are dropped here; now another node may begin.
     }
 }
 
@@ -136,7 +137,7 @@ fn queue(queues: &mut [Queue], index: u32) -> &mut Queue {
     &mut queues[usize::try_from(index).expect("there are few")]
 }
 
-/// The peers' names, with addresses on this machine that are free.
+/// The peers' names, with free addresses on this machine.
 fn free_peers() -> Result<Peers, Box<dyn std::error::Error>> {
     let mut listeners = Vec::new();
     let mut peers = Vec::new();
@@ -148,7 +149,7 @@ fn free_peers() -> Result<Peers, Box<dyn std::error::Error>> {
     Ok(peers.join(",").parse()?)
 }
 
-/// Starts a node that campaigns as long as it runs: the partitions need a leader, and it does not matter which node that is.
+/// Starts a node that campaigns as long as it runs: the partitions need some leader, and any node will do.
 async fn enter(name: &str, peers: &Peers, state: &Path) -> Result<Elector, Box<dyn std::error::Error>> {
     let builder = Elector::builder().election("example").node(name.parse()?).state_dir(state.join(name));
     let elector = builder.metadata(Durability::Fsync).peers(peers.clone()).await?;

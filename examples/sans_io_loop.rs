@@ -1,6 +1,6 @@
-//! The contract without any runtime: three quorum machines, a queue for a network, and a number for a clock.
+//! Drives the machines without any runtime: three quorum machines, with a queue for a network and a number for a clock.
 //!
-//! This is the loop that the daemon, the simulator and the script runner are.
+//! The daemon, the simulator and the script runner are the same loop.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -70,7 +70,7 @@ pub fn main() {
         let (node, input) = match wire.pop_front() {
             Some((from, to, message)) => (to, Input::Message { from: Endpoint::Node(from), message }),
             None => {
-                // Nothing is under way: time passes until the next deadline.
+                // No message is in flight: time passes until the next deadline.
                 let deadline = |machine: &Quorum| machine.deadline().unwrap_or(Instant::NEVER);
                 let (&node, machine) =
                     nodes.iter().min_by_key(|(_, machine)| deadline(machine)).expect("three of them");

@@ -55,7 +55,6 @@ impl Whereabouts {
         }
         // It listens on the unspecified address, which clients cannot use. Where other nodes reach it, clients most likely do,
         // too.
-        // likely do, too.
         let (host, _) = among_nodes.rsplit_once(':')?;
         let address = format!("{host}:{}", self.listens.port());
         (!is_unspecified(host)).then(|| url(self.clients_by_tls, &address))

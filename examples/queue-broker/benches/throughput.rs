@@ -1,10 +1,10 @@
-//! Throughput of a broker: pushes answered per second, writes they take, and the wait of each. It is measured over HTTP, with a
-//! broker as users build it, over a directory and over the S3 server of the tests.
+//! Throughput of a broker: acknowledged pushes per second, writes of the queue, and the latency of each push. It is measured
+//! over HTTP with a release build of the broker, over a directory and over the S3 server of the tests.
 //!
 //! `cargo bench -p queue-broker --bench throughput -- [--trials N] [--pushes N] [--directory DIR]`
 //!
-//! Every trial has a broker and a queue of its own, and every case is tried once before any is tried again, so that other load on
-//! the machine falls on all of them. The only assertion is that each push was answered.
+//! Every trial has a broker and a queue of its own, and each case is tried once before any is repeated, so that other load on the
+//! machine affects all of them. The only assertion is that each push was acknowledged.
 
 #[path = "../tests/broker/bucket.rs"]
 mod bucket;
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::bucket::Bucket;
 
-/// The number of clients that fill the queue before a trial that begins with a long one.
+/// The number of clients that fill the queue before a trial with waiting jobs.
 const FILLERS: usize = 64;
 
 /// Measure how many pushes a broker answers.
@@ -46,11 +46,12 @@ struct Args {
     bench: bool,
 }
 
-/// The clients of a trial, and the queue that they push into.
+/// The number of clients of a trial, and the initial length of the queue.
 #[derive(Debug)]
 struct Case {
     clients: usize,
-    /// Each waits for the answer of the one before: every push has a write of its own, as without group commit.
+    /// True if each push waits for the answer to the one before: then every push has a write of its own, as without
+    /// group commit.
     is_one_by_one: bool,
     /// The number of jobs in the queue before the trial.
     waiting: u64,
@@ -64,7 +65,7 @@ const CASES: [Case; 5] = [
     Case { clients: 64, is_one_by_one: false, waiting: 10_000 },
 ];
 
-/// The place of the queues.
+/// The store of the queues.
 enum Store {
     Directory(PathBuf),
     S3(Bucket),
@@ -79,7 +80,7 @@ struct Trial {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // The library never chooses for its users; this is one of them.
+    // The library leaves the choice of a crypto provider to the application.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(measure(&args))) {
@@ -117,7 +118,7 @@ async fn measure(args: &Args) -> Result<(), String> {
     }
 }
 
-/// All cases over one store, and their rows.
+/// Measures all cases over one store, and returns their rows.
 async fn measure_over(args: &Args, name: &str, store: &Store) -> Result<(), String> {
     let mut trials: [Vec<Trial>; CASES.len()] = Default::default();
     for round in 0..args.trials {
@@ -157,7 +158,7 @@ async fn attempt(args: &Args, case: &Case, store: &Store, queue: &str) -> Result
     Ok(Trial { took, writes, waits })
 }
 
-/// Pushes so many jobs by so many clients, each with a connection of its own; how long each push took.
+/// Pushes jobs by several clients, each with a connection of its own; returns the duration of each push.
 async fn push_all(
     http: &reqwest::Client,
     address: &str,
@@ -188,7 +189,7 @@ async fn push_all(
     Ok(waits)
 }
 
-/// Pushes one job, as small as they are in practice.
+/// Pushes one small job.
 async fn push(http: &reqwest::Client, url: &str) -> Result<(), String> {
     let body =
         json!({ "type": "mail", "payload": { "to": "ann@example.org", "subject": "The report of today" } });
@@ -206,13 +207,13 @@ async fn get(http: &reqwest::Client, address: &str, path: &str) -> Result<Value,
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
-/// Returns the number of times that the broker has written the queue.
+/// Returns the number of writes of the queue by the broker.
 async fn writes(http: &reqwest::Client, address: &str) -> Result<u64, String> {
     let stats = get(http, address, "/v1/stats").await?;
     stats["writes"].as_u64().ok_or_else(|| format!("it leads no more: {stats}"))
 }
 
-/// A case as a row: of rates the median of the trials, of waits the percentiles of all of them.
+/// Formats a case as a row: the median rate of the trials, and percentiles of the latencies of all of them.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn row(case: &Case, pushes: u64, trials: &[Trial]) -> String {
     let rate = |count: u64, trial: &Trial| count as f64 / trial.took.as_secs_f64();
@@ -240,7 +241,7 @@ fn row(case: &Case, pushes: u64, trials: &[Trial]) -> String {
     )
 }
 
-/// The file system that a path is on, as the kernel names it.
+/// The type of the file system of a path, as the kernel names it.
 fn file_system(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One broker: it campaigns, leads, lets jobs expire, and campaigns again.
+//! A broker: it campaigns, leads, expires claims, and campaigns again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::queue::{Done, Mutation, Queue};
 /// The timers of a broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
-    /// The time without a write after which a leader is taken to be gone.
+    /// The time without a write after which a leader counts as gone.
     pub(crate) timeout: Duration,
     /// The interval at which a broker that does not lead reads the document.
     pub(crate) retry: Duration,
@@ -25,13 +25,13 @@ pub(crate) struct Timers {
     pub(crate) job_timeout: Duration,
 }
 
-/// A broker; clones are the same one.
+/// A broker; clones share one.
 #[derive(Clone)]
 pub(crate) struct Broker {
     document: Arc<LeaderDocument<Queue>>,
-    /// The address of another leader, as it was seen last.
+    /// The address of the other leader that was last seen.
     leader: watch::Sender<Option<String>>,
-    /// The number of writes of the document by this broker.
+    /// The number of the broker's writes of the document.
     writes: Arc<AtomicU64>,
     timers: Timers,
 }
@@ -45,7 +45,7 @@ impl Broker {
         Ok(Self { document: Arc::new(document), leader: watch::Sender::new(None), writes, timers })
     }
 
-    /// Changes the queue; returns when that is durable.
+    /// Changes the queue; returns when the change is durable.
     pub(crate) async fn submit(&self, mutation: Mutation) -> Result<Done, SubmitError> {
         self.document.submit(move |queue| queue.apply(now(), mutation)).await
     }
@@ -60,12 +60,12 @@ impl Broker {
         self.leader.borrow().clone()
     }
 
-    /// The number of times this broker has written the queue since it was started; group commit keeps it low.
+    /// The number of the broker's writes of the queue since its start; group commit keeps it low.
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Whether this broker leads, stands by or has been deposed.
+    /// The broker's leadership: standby, leading or ended.
     pub(crate) fn leadership(&self) -> LeadershipStatus {
         self.document.leadership()
     }
@@ -74,7 +74,7 @@ impl Broker {
         self.document.resign().await;
     }
 
-    /// Campaigns, leads, and campaigns again until an error that does not pass; returns that error.
+    /// Campaigns, leads, and campaigns again, until an error that will not pass; returns that error.
     pub(crate) async fn lead_and_stand_by(&self) -> String {
         loop {
             match self.document.try_elect().await {
@@ -106,8 +106,8 @@ impl Broker {
         }
     }
 
-    /// Gives jobs of silent workers to other workers, until this broker no longer leads. It counts on its own clock, from when it saw
-    /// the last heartbeat: times written by its predecessor do not count.
+    /// Returns jobs of silent workers to the queue, until this broker no longer leads. It measures the silence on its own clock, from
+    /// when it first saw the last heartbeat: times written by its predecessor do not count.
     async fn expire_jobs(&self) {
         let mut seen: BTreeMap<(String, String), (Option<u64>, Instant)> = BTreeMap::new();
         loop {
@@ -133,7 +133,7 @@ impl Broker {
     }
 }
 
-/// Milliseconds since 1970, for people who read the file; no timer uses them.
+/// Milliseconds since 1970, for people who read the file; no timer depends on them.
 fn now() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)

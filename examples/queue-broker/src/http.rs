@@ -1,4 +1,4 @@
-//! The broker over HTTP, with osqueue's interface. A broker that does not lead answers 503 and names the leader.
+//! The broker's HTTP API, which is osqueue's. A broker that does not lead answers 503 and names the leader.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::broker::Broker;
 use crate::queue::{Done, Held, Mutation, Status};
 
-/// All that it serves.
+/// All routes of the API.
 pub(crate) fn routes(broker: Broker) -> Router {
     Router::new()
         .route("/v1/jobs", post(push).get(jobs))
@@ -131,7 +131,7 @@ async fn healthz(State(broker): State<Broker>) -> Response {
     }
 }
 
-/// Returns the response to a mutation that has no body of its own.
+/// Returns the response to a mutation that returns no data.
 fn answer(broker: &Broker, done: Result<Done, SubmitError>) -> Response {
     match done {
         Ok(Done::Yes | Done::Pushed(_) | Done::Claimed(_)) => StatusCode::NO_CONTENT.into_response(),
@@ -142,7 +142,7 @@ fn answer(broker: &Broker, done: Result<Done, SubmitError>) -> Response {
         Ok(Done::Gone) => problem(StatusCode::GONE, "there is no such job any more"),
         Err(SubmitError::NotLeading | SubmitError::NotDone { .. }) => not_leading(broker),
         Err(error @ SubmitError::Unknown { .. }) => {
-            // Only the next leader knows whether it was done: with a key, or with its claim, the client may ask again.
+            // Only the next leader knows whether it was done: with its key or claim, the client may repeat the request.
             problem(StatusCode::GATEWAY_TIMEOUT, &error.to_string())
         }
         Err(error @ SubmitError::Rejected { .. }) => {
@@ -165,7 +165,7 @@ fn no_numbers() -> Response {
     problem(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random numbers")
 }
 
-/// A name that nothing else has: 128 random bits.
+/// A unique name: 128 random bits.
 fn random_name() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! A broker of a job queue that is kept in one object, as osqueue has it: the broker leads that object, and so its writes are
+//! A broker of a job queue in a single object, in the format of osqueue. The broker leads that object, so its writes are
 //! fenced by their own compare-and-set.
 //!
 //! ```sh
@@ -54,7 +54,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // The library never chooses for its users; this is one of them.
+    // The library leaves the choice of a crypto provider to the application.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let served =
@@ -87,7 +87,7 @@ async fn serve(args: &Args) -> Result<(), String> {
         error = leading.lead_and_stand_by() => Err(error),
         served = async { serving.await } => served.map_err(|error| error.to_string()),
         () = asked_to_end() => {
-            // What was accepted is written, and then another one leads at once.
+            // Accepted changes are written, and then another broker leads at once.
             broker.resign().await;
             Ok(())
         }

@@ -11,7 +11,7 @@ use primacy::stores::file::FileDocument;
 use primacy::stores::object::ObjectDocument;
 use primacy::stores::{Document, Pending, ReadError, SetError};
 
-/// The name of the object, as osqueue has it.
+/// The name of the object, as in osqueue.
 const NAME: &str = "queue.json";
 
 /// A document in a directory, or in a bucket.
@@ -27,7 +27,7 @@ impl Place {
         Self { document: Box::new(document), writes: Arc::default() }
     }
 
-    /// Counts the writes that were answered as done, also after this value was given away.
+    /// The counter of acknowledged writes, which stays valid after this value was moved.
     pub(crate) fn writes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.writes)
     }
@@ -50,8 +50,8 @@ pub(crate) async fn open(url: &str) -> Result<Place, String> {
     let store = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
         .with_client_options(ClientOptions::new().with_allow_http(is_local))
-        // A repeated write may meet its own first sending; the leader document looks into every
-        // doubtful answer.
+        // A repeated write may conflict with its own first attempt; the leader document resolves every doubtful answer
+        // itself.
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .build()
         .map_err(|error| format!("--store: {error}"))?;

@@ -1,7 +1,7 @@
-//! The queue: a value that is read from `queue.json`, changed by [`Mutation`]s, and written back.
+//! The queue: read from `queue.json`, changed by [`Mutation`]s, and written back.
 //!
-//! The format is that of osqueue, and what it does not know is kept: fields of the file and of each job that are not named
-//! here come back as they were. What is ours beside it: `claim` in a job, and `pushed`.
+//! The format is osqueue's. Unknown fields of the file and of each job are kept. Additions to the format: `claim` in a
+//! job, and `pushed`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,10 +9,10 @@ use primacy::leader_document::Stamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The number of times a job is given out where it states no number of its own.
+/// The default number of attempts of a job.
 pub(crate) const ATTEMPTS: u64 = 3;
 
-/// The number of remembered keys of pushes: a push that is repeated after this many others makes a second job.
+/// The number of remembered push keys: a push that is repeated after this many others creates a second job.
 pub(crate) const KEYS_MAX: usize = 10_000;
 
 /// The whole queue.
@@ -23,14 +23,14 @@ pub(crate) struct Queue {
     pub(crate) broker: Option<String>,
     /// The time of the leader's last write, in milliseconds since 1970; 0 without a leader. Only brokers of osqueue read it.
     pub(crate) broker_heartbeat: u64,
-    /// In the order in which they were pushed.
+    /// The jobs, in the order of their pushes.
     pub(crate) jobs: VecDeque<Job>,
     /// The number of jobs ever completed.
     pub(crate) completed_total: u64,
-    /// The keys of the last pushes, the oldest first.
+    /// The keys of the last pushes, oldest first.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub(crate) pushed: VecDeque<Pushed>,
-    /// Fields of the file that this version does not know.
+    /// Unknown fields of the file.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
@@ -39,13 +39,13 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Job {
-    /// Never used for another job.
+    /// The job's id, never used for another job.
     pub(crate) id: String,
-    /// Whether a worker has it.
+    /// Whether a worker has the job.
     pub(crate) status: Status,
     /// The job's content, opaque to the broker.
     pub(crate) payload: Value,
-    /// The kind of work, for workers that do not do every kind.
+    /// The kind of work, for workers that do only some kinds.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
     /// The last heartbeat of its worker, in milliseconds since 1970 by the clock of the broker at that time; for people
@@ -57,15 +57,15 @@ pub(crate) struct Job {
     pub(crate) worker_id: Option<String>,
     /// The time at which it was pushed, in milliseconds since 1970.
     pub(crate) created_at: u64,
-    /// The number of times it was given out.
+    /// The number of times that it was claimed.
     pub(crate) attempts: u64,
-    /// The number of times it may be given out; [`ATTEMPTS`] if absent.
+    /// The number of times that it may be claimed; [`ATTEMPTS`] if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u64>,
-    /// The number of the claim under which it is worked at: no other claim of any job ever has it.
+    /// The id of its present claim, which no other claim of any job ever has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<String>,
-    /// Fields of the job that this version does not know.
+    /// Unknown fields of the job.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
@@ -80,7 +80,7 @@ pub(crate) enum Status {
     InProgress,
 }
 
-/// A push that was done, and what it made.
+/// A push that was done, and the job that it created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Pushed {
@@ -93,73 +93,73 @@ pub(crate) struct Pushed {
 /// A client's request to change the queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mutation {
-    /// A new job.
+    /// Add a job.
     Push {
-        /// The name that it gets.
+        /// The id of the new job.
         id: String,
         /// The job's content.
         payload: Value,
         /// The kind of work.
         kind: Option<String>,
-        /// The number of times it may be given out.
+        /// The number of times that it may be claimed.
         max_attempts: Option<u64>,
-        /// A key: a second push with the same one makes no second job.
+        /// A key for idempotence: a second push with the same key creates no second job.
         key: Option<String>,
     },
-    /// The first job that waits.
+    /// Claim the first waiting job.
     Claim {
         /// The worker that claims it.
         worker_id: String,
-        /// The kinds that the worker does; every kind if empty. A job without a kind is given only to workers that name no
+        /// The kinds that the worker does; every kind if empty. A job without a kind is only given to workers that name no
         /// kinds.
         kinds: Vec<String>,
-        /// The number that the claim gets.
+        /// The id of the claim.
         claim: String,
     },
-    /// The worker is at it still.
+    /// The worker is still working on it.
     Heartbeat(Held),
     /// The work is done.
     Complete(Held),
-    /// The worker gives it back.
+    /// The worker returns the job unfinished.
     Release(Held),
-    /// These were not heard of in time, under these claims.
+    /// No heartbeat arrived in time for these jobs, with these claims.
     Expire(Vec<(String, String)>),
 }
 
-/// A job that a worker claims to have.
+/// A worker's claim of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     /// The job.
     pub(crate) id: String,
     /// The worker.
     pub(crate) worker_id: String,
-    /// Under which claim; a client of osqueue knows none, and then the worker's name must do.
+    /// The id of the claim; `None` for clients of osqueue, which are identified by the worker's name.
     pub(crate) claim: Option<String>,
 }
 
 /// The outcome of a mutation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Done {
-    /// The job with this name is in the queue, or was when the same push was done before.
+    /// The job with this id is in the queue, or was when the same push was first done.
     Pushed(String),
-    /// The job is the worker's, or there was none.
+    /// The job is claimed; `None` if there was none.
     Claimed(Option<Box<Job>>),
-    /// It is so.
+    /// The mutation was done.
     Yes,
-    /// Another claim has it, or none: what this worker has done since counts for nothing.
+    /// Another claim has the job, or none has: this worker's later work does not count.
     Stale,
-    /// There is no such job: it was completed, or given out too often.
+    /// There is no such job: it was completed, or attempted too often.
     Gone,
 }
 
 impl Queue {
-    /// Records the leader, right before the queue is written.
+    /// Records the leader right before the queue is written.
     pub(crate) fn stamp(&mut self, stamp: &Stamp) {
         self.broker.clone_from(&stamp.address);
         self.broker_heartbeat = if stamp.address.is_some() { stamp.millis } else { 0 };
     }
 
-    /// Changes the queue; `now` is in milliseconds since 1970, for people who read the file.
+    /// Applies a mutation; `now` is in milliseconds since 1970, for people who read the file.
     pub(crate) fn apply(&mut self, now: u64, mutation: Mutation) -> Done {
         match mutation {
             Mutation::Push { id, payload, kind, max_attempts, key } => {
@@ -221,7 +221,7 @@ impl Queue {
         }
     }
 
-    /// Returns the jobs at work, by name and claim, each with its worker's latest heartbeat.
+    /// Returns the claimed jobs, by id and claim, each with its worker's latest heartbeat.
     pub(crate) fn signs_of_life(&self) -> BTreeMap<(String, String), Option<u64>> {
         let sign = |job: &Job| Some(((job.id.clone(), job.claim_name()?.to_owned()), job.heartbeat));
         self.jobs.iter().filter_map(sign).collect()
@@ -238,7 +238,7 @@ impl Queue {
         if is_claim && job.worker_id.as_ref() == Some(&held.worker_id) { Ok(at) } else { Err(Done::Stale) }
     }
 
-    /// The job waits again, at its place; or goes, if it was given out too often.
+    /// Returns the job to its place in the queue; or removes it, if it was attempted too often.
     fn give_up(&mut self, at: usize) {
         let job = &mut self.jobs[at];
         if job.attempts >= job.max_attempts.unwrap_or(ATTEMPTS) {
@@ -277,8 +277,8 @@ impl Job {
         kinds.is_empty() || self.kind.as_ref().is_some_and(|kind| kinds.contains(kind))
     }
 
-    /// The claim under which a worker has it. A claim that a broker of osqueue gave out has no number and is identified by
-    /// its worker.
+    /// The claim of a job that is in progress. A claim from a broker of osqueue has no id, and is identified by its
+    /// worker.
     fn claim_name(&self) -> Option<&str> {
         match self.status {
             Status::InProgress => self.claim.as_deref().or(self.worker_id.as_deref()),
@@ -391,7 +391,7 @@ mod tests {
         let mut queue: Queue = serde_json::from_value(text.clone()).unwrap();
         assert_eq!(serde_json::to_value(&queue).unwrap(), text);
         assert_eq!(queue.signs_of_life().keys().collect::<Vec<_>>(), [&("1".to_owned(), "w".to_owned())]);
-        // Its worker knows no claim.
+        // Its worker does not know its claim.
         assert_eq!(queue.apply(6, Mutation::Complete(held("1", "w", None))), Done::Yes);
         let empty: Queue =
             serde_json::from_str(r#"{"broker":null,"brokerHeartbeat":0,"jobs":[],"completedTotal":0}"#)

@@ -1,22 +1,22 @@
-//! For applications that run a Raft already: its leader and term as a fencing token, without another election beside it.
+//! Uses the leader and term of an existing Raft as a fencing token, without a second election.
 //!
-//! Three nodes of openraft in one process. The leader is cut off from the others and does not know it, as one that was paused
-//! would not; another leads; and what the old one still writes is refused by the resource, which is guarded by a fence.
+//! Three nodes of openraft in one process. The leader is cut off from the others and does not notice, like a paused process.
+//! Another node is elected, and the resource, which has a fence, refuses the late writes of the former leader.
 //!
-//! **The token is the term**: in a term there is at most one leader, for each voter has one vote in it and remembers that on its
-//! disk; and a later leader has a higher term. But it is a token only once the leader has **committed an entry in its own term**:
+//! **The token is the term**: a term has at most one leader, because each voter has one vote in it and persists that vote; and a
+//! later leader has a higher term. But it is a token only once the leader has **committed an entry in its own term**:
 //!
-//! - Before that, a node's metrics may say that it leads although it has been replaced. A committed entry shows that a majority
-//!   followed it after it had asked for the token.
+//! - Before that, a node's metrics may say that it leads although it has been replaced. A committed entry proves that a majority
+//!   followed it after it had requested the token.
 //! - Before that, a new leader does not know which entries of its predecessors are committed (Raft, sections 5.4.2 and 8), so its
-//!   state machine may lack acknowledged writes, and acting on it is acting on the past.
+//!   state machine may lack acknowledged writes.
 //!
-//! The token depends on three conditions:
+//! The token requires three conditions:
 //!
-//! - The votes are durable. The store here is in memory; a node that forgets its vote lets a term have two leaders.
+//! - The votes are durable. The store in this example is in memory; if a node forgets its vote, a term may have two leaders.
 //! - A term has one leader. In openraft that needs the feature `single-term-leader`: without it a second node may lead in the
-//!   same term, by a higher name, and the term alone is no token.
-//! - The group is never made anew under the same fence: its terms would begin again, and everything would be refused.
+//!   same term, by a higher node id, and the term alone is no token.
+//! - The group is never recreated under the same fence: its terms would begin again, and every write would be refused.
 //!
 //! `cargo run -p raft-token`
 
@@ -35,21 +35,21 @@ use primacy::fence::{DurableFence, DurableFenceError};
 
 use network::Network;
 
-/// The names of the nodes.
+/// The ids of the nodes.
 const NODES: [u64; 3] = [1, 2, 3];
 
-/// The time for a leader to commit an entry. A leader without a majority never does.
+/// The time for a leader to commit an entry; without a majority it never does.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The time for the others to elect a leader. Far longer than the election timeout.
+/// The time for the other nodes to elect a leader: far longer than the election timeout.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(60);
 
 type Node = Raft<TypeConfig>;
 
-/// The token of the leadership that this node has now: the term in which it has committed an entry that was asked for here.
+/// The token of this node's present leadership: the term of an entry that it proposes and commits now.
 ///
 /// # Errors
-/// If it does not lead, or no majority follows it any more.
+/// If the node does not lead, or no majority follows it any more.
 async fn token(node: &Node) -> Result<FencingToken, Box<dyn Error>> {
     let nothing = ClientRequest { client: "token".to_owned(), serial: 0, status: String::new() };
     let committed = tokio::time::timeout(COMMIT_PATIENCE, node.client_write(nothing)).await;
@@ -68,7 +68,7 @@ async fn leader(node: &Node, not: Option<u64>) -> Result<u64, Box<dyn Error>> {
 async fn start(network: &Network) -> Result<BTreeMap<u64, Node>, Box<dyn Error>> {
     let mut nodes = BTreeMap::new();
     for id in NODES {
-        // openraft draws a node's election timeout once, when it starts: two that are nearly alike could split every vote.
+        // openraft draws a node's election timeout once, at the start: with two similar ones, every vote could be split.
         let election_timeout_min = 500 * id;
         let timers = Config {
             heartbeat_interval: 100,
@@ -89,7 +89,7 @@ async fn start(network: &Network) -> Result<BTreeMap<u64, Node>, Box<dyn Error>>
 async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("raft-token-{}.fence", std::process::id()));
     let fence = DurableFence::create(&path, "orders", FencingToken(0))?;
-    // The resource: it does what is admitted, in one step with the comparison.
+    // The resource: it checks the token and writes in one step.
     let mut orders: Vec<String> = Vec::new();
     let mut write =
         |token: FencingToken, order: &str| fence.admit_and(token, || orders.push(order.to_owned()));
@@ -109,7 +109,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("node {first} is cut off; node {second} leads in term {new}, and writes");
     assert!(new > old, "terms grow");
 
-    // What it began before, or does without asking.
+    // A write that it began earlier, or makes without a check.
     match write(old, "too late") {
         Err(refused @ DurableFenceError::Stale(_)) => println!("node {first} writes: {refused}"),
         other => return Err(format!("a late write was not refused: {other:?}").into()),

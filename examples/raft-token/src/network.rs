@@ -1,4 +1,5 @@
-//! The way between the nodes, which are in one process: a call instead of a packet. A node can be cut off from all others.
+//! The network between the nodes, which are in one process: calls instead of packets. A node can be cut off from all
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +16,7 @@ use openraft_memstore::TypeConfig;
 
 type Failure<E = openraft::error::Infallible> = RPCError<u64, (), RaftError<u64, E>>;
 
-/// All nodes, and which are cut off.
+/// All nodes, and the set of those that are cut off.
 #[derive(Clone, Default)]
 pub(crate) struct Network(Arc<Mutex<Nodes>>);
 
@@ -25,13 +26,13 @@ struct Nodes {
     cut_off: BTreeSet<u64>,
 }
 
-/// The network as one node has it.
+/// The network from one node's side.
 pub(crate) struct From {
     network: Network,
     from: u64,
 }
 
-/// The way from one node to another one.
+/// The connection from one node to another.
 pub(crate) struct Way {
     network: Network,
     from: u64,
@@ -47,7 +48,7 @@ impl Network {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).all.insert(id, node);
     }
 
-    /// Cuts a node off: from now on no message reaches it, and none comes from it.
+    /// Cuts a node off: no message reaches it or leaves it from now on.
     pub(crate) fn cut_off(&self, id: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).cut_off.insert(id);
     }
@@ -62,7 +63,7 @@ impl RaftNetworkFactory<TypeConfig> for From {
 }
 
 impl Way {
-    /// The node at its end, if nothing is cut.
+    /// The other node, if neither is cut off.
     fn target<E: std::error::Error>(&self) -> Result<Raft<TypeConfig>, Failure<E>> {
         let nodes = self.network.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_cut = nodes.cut_off.contains(&self.from) || nodes.cut_off.contains(&self.to);
@@ -74,7 +75,7 @@ impl Way {
         &self,
         answer: Result<T, RaftError<u64, E>>,
     ) -> Result<T, Failure<E>> {
-        // The answer has to come back as well.
+        // The answer must get back as well.
         self.target::<E>()?;
         answer.map_err(|error| RemoteError::new(self.to, error).into())
     }

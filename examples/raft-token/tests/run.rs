@@ -1,4 +1,4 @@
-//! The example keeps what it promises.
+//! The example runs as described.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Golden bytes, versions that differ, bytes of unauthenticated clients, and frames in pieces.
+//! Golden bytes, mixed versions, bytes of unauthenticated clients, and frames in pieces.
 
 mod fuzz;
 mod metadata;
@@ -19,7 +19,7 @@ fn message(body: Body) -> Frame {
     Frame::Message(Word::Quorum(Message { incarnation: incarnation(), term: Term(300), body }))
 }
 
-/// Every frame there is, each with the bytes that it has on the wire, after its length.
+/// Every kind of frame, with its bytes on the wire after the length prefix.
 fn golden() -> Vec<(Frame, &'static str)> {
     let (round, to) = (Round(5), Incarnation { count: 1, nonce: 2 });
     let resignation = Some(Resignation { leader: Identity::new(node("b"), to), term: Term(4) });
@@ -105,7 +105,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The frame without its length.
+/// Encodes a frame without its length prefix.
 fn body(frame: &Frame) -> Vec<u8> {
     encode("main", frame).unwrap().split_off(PREFIX_LENGTH)
 }
@@ -122,7 +122,7 @@ fn the_bytes_on_the_wire_are_these() {
 #[test]
 fn fields_of_a_later_version_are_skipped() {
     for (frame, _) in golden() {
-        // Field 500 of the envelope, of the kind "length and bytes".
+        // Field 500 of the envelope, with the wire type "length-delimited".
         let mut bytes = body(&frame);
         bytes.extend_from_slice(&[0xa2, 0x1f, 3, 1, 2, 3]);
         assert_eq!(decode(&bytes).unwrap().1, frame);
@@ -174,9 +174,9 @@ fn of_versions_that_are_not_spoken_nothing_is_known_but_who_speaks_them() {
         Err(DecodeError::OtherVersion { node: node("a"), versions: Versions { lowest, highest } })
     };
     assert_eq!((of(2, None), of(7, Some(3)), of(0, None)), (other(2, 2), other(3, 7), other(0, 0)));
-    // To a node that speaks version 1 too, it must send fields that version 1 knows.
+    // To a node that speaks version 1 too, the sender must use fields that version 1 knows.
     assert_eq!(of(2, Some(1)), Err(DecodeError::Invalid("hello.role")));
-    // Where all of it can be read, it is judged as a whole.
+    // If all of the hello can be read, the handshake judges it.
     assert!(decode_hello(|said| said.newest_version = 2).is_ok());
 }
 
@@ -203,7 +203,7 @@ fn random_bytes_cannot_panic_us() {
             bytes[position] = random.next_u64().to_be_bytes()[0];
         }
         bytes.truncate(usize::try_from(random.up_to(bytes.len() as u64 * 4)).unwrap());
-        // Bytes that are taken as a frame are a frame that this version could send itself.
+        // Bytes that decode as a frame can be encoded again by this version.
         if let Ok((election, frame)) = decode(&bytes) {
             let again = encode(&election, &frame).unwrap().split_off(PREFIX_LENGTH);
             assert_eq!(decode(&again).unwrap(), (election, frame));

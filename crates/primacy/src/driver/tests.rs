@@ -1,4 +1,4 @@
-//! Ends of a driver that were not requested.
+//! Unexpected ends of a driver.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use primacy_core::{ElectionTrigger, Evidence, FencingToken, Incarnation};
 use super::*;
 use crate::config::Venue;
 
-/// Is elected as soon as it campaigns, for a while or until it resigns and has drained; when something is noticed, it writes
-/// its state and then sends.
+/// A machine that is elected as soon as it campaigns, until its lease ends or until it resigns and has drained; on evidence,
+/// it persists its state and then sends.
 #[derive(Default)]
 struct Machine {
     advisory: bool,
-    /// True if it is due again at once, as with a long log to apply.
+    /// True if it is always due again at once, as with a long log to apply.
     busy: bool,
     outputs: VecDeque<Output<(), ()>>,
 }
@@ -61,7 +61,7 @@ impl Quiescent for Machine {
     }
 }
 
-/// An effect handler whose disk is full; a problem is noticed on request.
+/// An effect handler whose disk is full; on request it delivers evidence.
 struct FullDisk {
     told: oneshot::Receiver<()>,
     /// The number of sent messages.
@@ -135,7 +135,7 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
         let leadership = elected.await.expect("an answer").expect("a leadership");
         assert_eq!(stats.history().lead.map(|lead| lead.term()), Some(Term(1)));
         fail.send(()).expect("the effects is there");
-        // The connections may be closed after this; the test does not wait for that.
+        // This may close the connections; the test does not wait for that.
         leadership.lost().await
     };
     let (ended, reason) = tokio::join!(drive(&mut machine, &mut effects, &mut frontend), application);
@@ -148,7 +148,8 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
     assert_eq!(history.ends.into_iter().collect::<Vec<_>>(), [("halted", 1)]);
 }
 
-/// Found by chaos (arm `metadata-1`, seed 29): a node that was paused was elected while its application stood anew, which was refused.
+/// Found by chaos (arm `metadata-1`, seed 29): a paused node was elected while its application campaigned again, and the campaign was
+/// refused.
 #[tokio::test]
 async fn an_application_that_stands_anew_while_its_node_is_elected_is_not_refused() {
     let (mut frontend, requests) = frontend(&Arc::new(Stats::new()));
@@ -201,7 +202,7 @@ async fn a_lead_is_kept_until_its_work_has_ended_however_long_that_takes() {
         assert!(leadership.check().is_ok());
         let resigned = leadership.resign();
         tokio::pin!(resigned);
-        // Longer than the drain and the kill margin.
+        // Longer than the drain and the kill margin together.
         let early = tokio::time::timeout(std::time::Duration::from_millis(90), &mut resigned).await;
         assert!(early.is_err(), "released before its work had ended");
         drop(work);

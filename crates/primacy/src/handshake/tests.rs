@@ -31,18 +31,19 @@ pub(crate) fn hello(name: &str, voters: &[&str]) -> Hello {
     }
 }
 
-/// A node that keeps metadata, and counts the voters that the record `(term, 1)` states, or from its configuration.
+/// The hello of a node with metadata, whose voters are from the record `(term, 1)`, or from its configuration if `term`
+/// is 0.
 pub(crate) fn keeper(name: &str, term: u64, voters: &[&str]) -> Hello {
     let voters_number = LeaderSequence { term: Term(term), counter: u64::from(term > 0) };
     Hello { voters_number, metadata: Some(Durability::Fsync), ..hello(name, voters) }
 }
 
-/// The knowledge of a node that has seen these disks and is to reach no peer.
+/// The knowledge of a node that has recorded these disks and has no peers.
 fn known(disks: &BTreeMap<NodeId, PeerDisk>) -> Known<'_> {
     Known { disks, peers: const { &BTreeSet::new() } }
 }
 
-/// The text of the refusal after `change` was made to an acceptable peer, and its kind.
+/// The kind and the text of the refusal of an acceptable peer after `change`.
 fn refused(change: impl FnOnce(&mut Hello)) -> (RefusalKind, String) {
     let mine = hello("a", &["a", "b", "c"]);
     let mut theirs = hello("b", &["c", "b", "a"]);
@@ -59,7 +60,7 @@ fn nodes_that_agree_talk_in_any_role_and_order_of_voters() {
     let disks = BTreeMap::from([(node("b"), PeerDisk::first(b.disk))]);
     assert_eq!(judge(&a, known(&disks), &b.of_guardian()), Ok(()));
     assert_eq!(judge_answer(&b, known(&BTreeMap::new()), node("a"), &a), Ok(()));
-    // Priority and the role of a witness are each node's own affair.
+    // Nodes may differ in priority and in the role of a witness.
     let witness = Hello { witness: true, priority: 9, ..b.clone() };
     assert_eq!(judge(&a, known(&BTreeMap::new()), &witness), Ok(()));
     let newer = Hello { versions: Versions { lowest: 1, highest: 2 }, ..b };
@@ -146,14 +147,14 @@ fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
         assert_eq!(verdict(&new, &[name], other), Ok(()), "it is being added");
         assert_eq!(verdict(other, &[], &new), Ok(()));
     }
-    // A node that was away while all others were replaced is told by them, also by a leader that adds it again; but not by a node that is
-    // none of the newer voters itself.
+    // A node that was away while all others were replaced learns of it from them, also from a leader that adds it again; but not from a
+    // node that is not one of the newer voters itself.
     let away = keeper("c", 1, &["a", "b", "c"]);
     let replaced = keeper("d", 9, &["c", "d", "e"]);
     assert_eq!(verdict(&away, &[], &replaced), Ok(()));
     assert_eq!(verdict(&away, &[], &keeper("d", 9, &["d", "e"])), Ok(()));
     refused(&away, &[], &keeper("d", 9, &["c", "e"]), RefusalKind::NotAVoter, "{a, b, c}");
-    // Where neither is newer, they must be equal; and elsewhere always.
+    // If neither set is newer, they must be equal; without metadata they must always be equal.
     let configured = keeper("b", 0, &["a", "b"]);
     refused(&old, &["b"], &configured, RefusalKind::Voters, "give all nodes the same voters");
     refused(&keeper("a", 4, &["a", "b"]), &[], &new, RefusalKind::Voters, "two clusters");
@@ -174,7 +175,7 @@ fn a_voter_with_another_disk_is_told_that_before_anything_that_follows_from_it()
     let disks = BTreeMap::from([(node("b"), PeerDisk::first(DiskId([7; DiskId::LENGTH])))]);
     let kind = |theirs: &Hello| judge(&mine, known(&disks), theirs).map_err(|refusal| refusal.kind());
     assert_eq!(kind(&keeper("b", 4, &["b"])), Err(RefusalKind::Disk), "it has begun anew");
-    // Two that were removed, and have lost their disks, could elect each other.
+    // Two removed nodes that have lost their disks could elect each other.
     let disks = BTreeMap::from([(node("c"), PeerDisk::first(DiskId([7; DiskId::LENGTH])))]);
     let refusal = judge(&mine, known(&disks), &keeper("c", 0, &["a", "b", "c"])).unwrap_err();
     let text = refusal.to_string();

@@ -11,13 +11,13 @@ use super::*;
 /// A fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It is done, and its writer gets no answer.
+    /// The write is done, and its reply is lost.
     LoseReply,
-    /// It does not arrive, and its writer gets no answer.
+    /// The write is lost, without a reply.
     LoseRequest,
-    /// It arrives when [`Cell::land`] is called.
+    /// The write is delayed until [`Cell::land`] is called.
     Late,
-    /// It is not done, and its writer is told so.
+    /// The write fails, and the writer knows that.
     Unavailable,
 }
 
@@ -29,15 +29,15 @@ struct Cell(Arc<Mutex<Inner>>);
 struct Inner {
     content: Option<Vec<u8>>,
     version: u64,
-    /// Faults of the next writes.
+    /// The faults of the next writes.
     faults: VecDeque<Fault>,
     /// The fault of all other writes.
     persistent: Option<Fault>,
     late: Vec<(Option<Version>, Vec<u8>)>,
     writes: u32,
-    /// Contents that another process writes just before the next writes.
+    /// Contents that another process writes just before each of the next writes.
     rivals: VecDeque<Vec<u8>>,
-    /// Writes wait until it is opened.
+    /// Writes wait for a permit, if it is set.
     gate: Option<Arc<tokio::sync::Semaphore>>,
 }
 
@@ -129,7 +129,7 @@ struct Queue {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes a broker, whose clock is the runtime's and `ahead` of it.
+/// Creates a broker whose clock is `ahead` of the runtime's.
 fn broker_ahead(cell: &Cell, address: &str, ahead: Duration) -> LeaderDocument<Queue> {
     let origin = tokio::time::Instant::now();
     let clock = move || {
@@ -159,7 +159,7 @@ fn push(job: &str) -> impl FnOnce(&mut Queue) -> usize + Send + 'static + use<> 
     }
 }
 
-/// Another broker takes over behind the leader's back.
+/// Lets another broker take the lead, unnoticed by the leader.
 async fn usurp(cell: &Cell, address: &str) -> LeaderDocument<Queue> {
     let usurper = broker(cell, address);
     assert!(matches!(usurper.try_elect().await, Ok(Election::OtherLeader { .. })));
@@ -179,12 +179,12 @@ async fn the_four_results() {
     let other = b.try_elect().await.unwrap();
     assert!(matches!(&other, Election::OtherLeader { address, .. } if address == "a:1"), "{other:?}");
     a.resign().await;
-    // Just before its write, another process writes.
+    // Another process writes just before it.
     let theirs = cell.inner().content.clone().unwrap();
     cell.inner().rivals.push_back(theirs);
     assert_eq!(b.try_elect().await, Ok(Election::Conflict));
     assert!(elected(&b).await > token);
-    // And where there is no document, of two that make it.
+    // And without a document, two that create it.
     let cell = Cell::default();
     cell.inner().rivals.push_back(b"{}".to_vec());
     assert_eq!(broker(&cell, "c").try_elect().await, Ok(Election::Conflict));
@@ -217,8 +217,8 @@ async fn a_change_is_acknowledged_when_it_is_durable_and_all_that_wait_go_togeth
     assert_eq!(cell.document()["jobs"].as_array().unwrap().len(), 50);
 }
 
-/// Changes that come while a write is under way ring for the next one; a write that has taken them along answers
-/// that too.
+/// A change that arrives during a write wakes the writer for the next one; that is skipped if the write has already
+/// included the change.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_for_which_nobody_waits() {
     let cell = Cell::default();
@@ -256,7 +256,7 @@ async fn a_write_without_an_answer_is_done_once() {
         cell.next(fault);
         assert_eq!(a.submit(push("job")).await, Ok(number), "{fault:?}");
     }
-    // A write that lands after it was written again.
+    // A write that arrives after its repetition.
     cell.next(Fault::Late);
     assert_eq!(a.submit(push("late")).await, Ok(4));
     assert_eq!(cell.land(), [Err(SetError::Conflict)]);
@@ -270,7 +270,7 @@ async fn a_write_that_lands_before_it_is_written_again_is_done_once() {
     let a = Arc::new(broker(&cell, "a"));
     elected(&a).await;
     cell.next(Fault::Late);
-    // The second sending meets the first, and its answer is lost too.
+    // The second attempt conflicts with the first, and its reply is lost too.
     cell.next(Fault::LoseReply);
     let submitting = tokio::spawn({
         let a = Arc::clone(&a);
@@ -325,7 +325,7 @@ async fn who_is_replaced_after_a_lost_answer_does_not_know() {
         async move { a.submit(push("job")).await }
     });
     tokio::task::yield_now().await;
-    // Written by it and then by another process, before it can look.
+    // Written by this broker and then by another process, before this one can read.
     let theirs = {
         let head = Head {
             token: FencingToken(u64::MAX - 1),
@@ -387,13 +387,13 @@ async fn silence_is_measured_by_the_readers_own_clock_and_only_from_when_it_saw_
     let cell = Cell::default();
     let a = broker(&cell, "a");
     let first = elected(&a).await;
-    // Clocks of other machines are years away, and that has no effect.
+    // The clocks of other machines differ by years, which has no effect.
     let b = broker_ahead(&cell, "b", Duration::from_secs(1 << 30));
     for _ in 0..100 {
         assert!(matches!(b.try_elect().await, Ok(Election::OtherLeader { .. })));
         tokio::time::sleep(TIMEOUT / 4).await;
     }
-    // Dead without a word.
+    // It ends without resigning.
     drop(a);
     let waited = tokio::time::Instant::now();
     let second = loop {
@@ -404,7 +404,7 @@ async fn silence_is_measured_by_the_readers_own_clock_and_only_from_when_it_saw_
         }
     };
     assert!(second > first);
-    // Counted from the last heartbeat, which was at most a third of the timeout before.
+    // Counted from the last heartbeat, at most a third of the timeout earlier.
     let least = TIMEOUT * 2 / 3;
     assert!(waited.elapsed() >= least && waited.elapsed() < TIMEOUT * 2, "{:?}", waited.elapsed());
 }
@@ -426,12 +426,12 @@ async fn a_resignation_hands_over_at_once_with_all_that_was_submitted() {
     let b = broker(&cell, "b");
     elected(&b).await;
     assert_eq!(b.state().unwrap().jobs, ["last"]);
-    // And it can lead again.
+    // It can lead again.
     b.resign().await;
     elected(&a).await;
 }
 
-/// After it there would be no other.
+/// There is no next token after it.
 const TOO_HIGH: &[u8] =
     br#"{"primacy":{"format":1,"token":18446744073709551615,"leader":null,"timeout_ns":1,"beat":0,"nonce":""}}"#;
 
@@ -441,7 +441,7 @@ async fn another_programs_document_is_waited_for_and_its_fields_are_kept() {
     cell.inner().put(br#"{"broker":"0.0.0.0:8080","brokerHeartbeat":1,"jobs":["theirs"],"extra":{"a":[1]}}"#);
     let a = broker(&cell, "a");
     assert!(matches!(a.try_elect().await, Ok(Election::OtherLeader { .. })));
-    // Its broker is at work.
+    // The broker of that program is running.
     tokio::time::sleep(TIMEOUT).await;
     cell.inner().put(br#"{"broker":"0.0.0.0:8080","brokerHeartbeat":2,"jobs":["theirs"],"extra":{"a":[1]}}"#);
     assert!(matches!(a.try_elect().await, Ok(Election::OtherLeader { .. })));
@@ -527,7 +527,8 @@ async fn a_change_that_cannot_be_written_or_panics_leaves_the_state_as_it_was() 
     assert_eq!(a.state().unwrap().jobs, ["job"]);
 }
 
-/// The write was sent, so it must not be reported as not made; a change that came too late for it was not made.
+/// The write was sent, so its changes must not be reported as not made. A change that arrived too late for it was not
+/// made.
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_write_is_given_up_in_the_middle_is_unknown() {
     let cell = Cell::default();
@@ -565,7 +566,7 @@ async fn over_a_directory() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// The trait may be an object, and the futures go to other threads.
+/// The trait is object safe, and the futures are `Send`.
 #[test]
 fn it_can_be_shared_among_threads() {
     fn is_shared<T: Send + Sync>(_: &T) {}

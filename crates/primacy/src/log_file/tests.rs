@@ -1,4 +1,4 @@
-//! Writes are found again; foreign files, failures, and the bytes on the disk.
+//! Writes are read again; foreign files, failures, and golden bytes.
 
 mod crash;
 mod figures;
@@ -19,7 +19,7 @@ use primacy_kv::replication::voters::Voters;
 
 use super::*;
 
-/// A directory of the test's own, removed at its end.
+/// A directory of this test, removed at its end.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -36,7 +36,7 @@ impl Dir {
         self.open_with(Limits::default())
     }
 
-    /// Opens the log with so little room that a few records fill a segment, and others a block.
+    /// Opens the log with limits so low that a few records fill a segment or a block.
     fn open_small(&self) -> Result<(LogFile, Stored, Vec<LogDefect>), LogError> {
         self.open_with(Limits { segment: PAGE_LENGTH as u64 + 600, block: 400, step: 512 })
     }
@@ -53,14 +53,14 @@ impl Dir {
         self.log().join(format!("{index:016x}.segment"))
     }
 
-    /// All files of the log but the lock, which only names the process that had it.
+    /// All files of the log except the lock, which contains a process id.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let files = fs::read_dir(self.log()).unwrap().map(|entry| entry.unwrap());
         let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
         named.filter(|(name, _)| name != "lock").map(|(name, path)| (name, fs::read(path).unwrap())).collect()
     }
 
-    /// Puts these files in the place of the present ones.
+    /// Replaces the present files by these.
     fn put(&self, files: &BTreeMap<String, Vec<u8>>) {
         for name in self.files().keys().filter(|name| !files.contains_key(*name)) {
             fs::remove_file(self.log().join(name)).unwrap();
@@ -70,7 +70,7 @@ impl Dir {
         }
     }
 
-    /// Opens, expects a refusal, and checks that no file was touched.
+    /// Opens, expects a refusal, and checks that no file was changed.
     #[track_caller]
     fn refused(&self) -> LogError {
         let before = self.files();
@@ -114,7 +114,7 @@ fn snapshot(number: LeaderSequence, state: &[u8]) -> Arc<Snapshot> {
     Arc::new(Snapshot { number, voters: voters(number), state: Arc::from(state) })
 }
 
-/// The block with this content at this place of a segment.
+/// Encodes a block with this content at this offset of a segment.
 fn block(id: &SegmentId, at: usize, content: &[u8]) -> Vec<u8> {
     let mut block = [&[0; BLOCK_HEADER_LENGTH][..], content].concat();
     segment::finish_content(&mut block);
@@ -122,7 +122,7 @@ fn block(id: &SegmentId, at: usize, content: &[u8]) -> Vec<u8> {
     block
 }
 
-/// A model of a log: its expected content after the same writes.
+/// A model of a log: the expected content after the same writes.
 #[derive(Clone, Debug, Default)]
 struct Twin(Stored);
 
@@ -138,7 +138,7 @@ impl Twin {
     }
 }
 
-/// The beginning of term 2, and `count` records after it, each written alone, of which each has some bytes of its own.
+/// Writes the first record of term 2, and `count` records after it, each alone and with different bytes.
 fn written(log: &mut LogFile, count: u64) -> Vec<Record> {
     let mut records = vec![begin(2, LeaderSequence::NONE)];
     records.extend((2..2 + count).map(|counter| payload(2, counter, &[u8::try_from(counter).unwrap(); 30])));
@@ -163,7 +163,7 @@ fn what_was_written_is_found_again() {
         Write::Snapshot(snapshot(number(2, 2), b"")),
         Write::Append(vec![payload(7, 3, b"x")]),
         Write::Snapshot(snapshot(number(7, 2), &[9; 700_000])),
-        // It was installed from another node; then it is the last thing that there is, and a term goes on after it.
+        // A snapshot from another node: nothing before it is left, and its term continues after it.
         Write::Snapshot(snapshot(number(9, 40), b"state")),
         Write::Append(vec![payload(9, 41, b"y")]),
         Write::Snapshot(snapshot(number(9, 41), b"more")),
@@ -207,11 +207,11 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
     log.write(&Write::Snapshot(snapshot(number(2, 20), b"s"))).unwrap();
     assert!(dir.files().len() < segments - 2 && !dir.segment(1).exists());
     log.write(&Write::Snapshot(snapshot(number(2, 39), b"s"))).unwrap();
-    // The newest stays: the state file knows its number, and so its absence is noticed.
+    // The newest segment is kept: the state file knows its number, so its absence would be noticed.
     assert_eq!(dir.files().len(), 2);
     let newest = log.reach();
     assert!(dir.segment(newest.segment).exists() && newest.last == number(2, 39));
-    // A snapshot from another node is above all of them; it is followed by a segment of its own.
+    // A snapshot from another node is above all of them; a new segment follows it.
     log.write(&Write::Snapshot(snapshot(number(7, 7), b"s"))).unwrap();
     assert_eq!((dir.files().len(), log.reach().segment), (2, newest.segment + 1));
 }
@@ -264,7 +264,7 @@ fn records_are_written_while_a_snapshot_is_made_and_cut_only_when_it_is_finished
     assert!(dir.segment(1).exists());
     records.push(payload(2, 30, b"meanwhile"));
     log.write(&Write::Append(records[29..].to_vec())).unwrap();
-    // A second one waits for the first.
+    // A second snapshot waits for the first.
     let second = snapshot(number(2, 25), b"second");
     log.begin_snapshot(&second).unwrap();
     assert!(!dir.segment(1).exists() && log.numbers.base == first.number);
@@ -275,7 +275,7 @@ fn records_are_written_while_a_snapshot_is_made_and_cut_only_when_it_is_finished
     let stored = dir.open_small().unwrap().1;
     assert_eq!(stored, Stored { snapshot: Some(second), records: records[25..].to_vec() });
 
-    // A snapshot that is not finished when the log is closed has never been.
+    // A snapshot that is not finished when the log is closed is dropped.
     let (mut log, ..) = dir.open_small().unwrap();
     log.begin_snapshot(&snapshot(number(2, 29), b"third")).unwrap();
     drop(log);
@@ -297,7 +297,7 @@ fn an_append_of_any_length_is_taken_block_by_block() {
     let (mut log, ..) = dir.open_small().unwrap();
     let mut records = vec![begin(2, LeaderSequence::NONE)];
     records.extend((2..30).map(|counter| payload(2, counter, &[5; 150])));
-    // Longer than a block and a segment are, here.
+    // Longer than the block and the segment of this test.
     records.push(payload(2, 30, &[6; 3_000]));
     log.write(&Write::Append(records.clone())).unwrap();
     drop(log);
@@ -371,7 +371,7 @@ fn a_newer_version_is_refused() {
         let error = dir.refused();
         assert!(matches!(error, LogError::Newer { version: 2, .. }), "{error}");
         assert!(error.to_string().contains("start the newer one"), "{error}");
-        // A version that a flipped bit has made is none.
+        // A version that a flipped bit has made is not trusted.
         let mut page = page::seal(*magic, page::VERSION, b"");
         page[11] ^= 2;
         fs::write(dir.log().join(file), page).unwrap();
@@ -409,7 +409,7 @@ fn files_of_others_are_left_alone() {
     assert_eq!(dir.files(), before);
 }
 
-/// Makes writes fail: this device takes none, or can flush none.
+/// Makes writes fail: this device refuses writes, or flushes.
 fn with_device(log: &mut LogFile, device: &str) -> File {
     let device = OpenOptions::new().write(true).open(device).unwrap();
     std::mem::replace(&mut log.active.as_mut().unwrap().file, device)
@@ -501,7 +501,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes up to the last that is not zero.
+/// The bytes up to the last one that is not zero.
 fn used(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1]
 }
@@ -535,7 +535,7 @@ fn the_bytes_of_a_segment_are_these() {
     ];
     let content = format::message::Block { records: records.iter().map(format::record).collect() };
     let block = block(&id, PAGE_LENGTH, &content.encode_to_vec());
-    // Header and end; between them the content, each byte combined with one of the id.
+    // The header and the end; between them the content, XORed with the id.
     let header_and_end = concat!("db5a5a5a", "39b6057a", "0000006f", "dbb92027", "ff");
     let golden = concat!(
         "0a2e08051001",

@@ -1,4 +1,4 @@
-//! Meshes over loopback, and unauthenticated connections. Every wait is for an event, with a bound.
+//! Meshes over loopback, and unauthenticated connections. Every wait is for an event, with a time limit.
 
 mod fuzz;
 mod peers;
@@ -24,7 +24,7 @@ use crate::versions::Versions;
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
 
-/// Runs a test as the driver runs a mesh: on one thread.
+/// Runs a test on one thread, as the driver runs a mesh.
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -37,7 +37,7 @@ struct Node {
     inbox: mpsc::Receiver<Arrival>,
 }
 
-/// Addresses for these nodes, taken already, so that no other process gets them.
+/// Listeners for these nodes, bound already, so that no other process gets the addresses.
 fn places<const N: usize>() -> [TcpListener; N] {
     std::array::from_fn(|_| Mesh::bind("127.0.0.1:0".parse().unwrap(), &Security::Loopback).unwrap())
 }
@@ -63,7 +63,7 @@ async fn start(listener: TcpListener, config: MeshConfig) -> Node {
     Node { mesh: Mesh::start_on(listener, config, sender).await.unwrap(), inbox }
 }
 
-/// Makes `a` and `b`, each after a change to its hello.
+/// Starts `a` and `b`, each with a change of its hello.
 async fn pair(change_a: impl FnOnce(&mut Hello), change_b: impl FnOnce(&mut Hello)) -> (Node, Node) {
     let [place_a, place_b] = places();
     let (at_a, at_b) = (at(&place_a), at(&place_b));
@@ -78,7 +78,7 @@ impl Node {
         self.inbox.recv().await.expect("the mesh lives")
     }
 
-    /// The next message, skipping other arrivals before it.
+    /// Returns the next message; skips other arrivals.
     async fn message(&mut self) -> (NodeId, Message) {
         loop {
             if let Arrival::Message { from, message: Word::Quorum(message) } = self.next().await {
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    /// Skips until evidence comes that fits.
+    /// Returns the next evidence that fits; skips other arrivals.
     async fn evidence(&mut self, fits: impl Fn(&Evidence) -> bool) -> Evidence {
         loop {
             match self.next().await {
@@ -131,7 +131,7 @@ fn heartbeat(from: &Hello, round: u64) -> Message {
     Message { incarnation: from.identity.incarnation, term: Term(1), body }
 }
 
-/// A client that speaks the frames by hand.
+/// A client that sends frames by hand.
 struct ScriptedPeer(Connection<Rc<Stream>>);
 
 impl ScriptedPeer {
@@ -152,7 +152,7 @@ impl ScriptedPeer {
         self.0.read().await.unwrap().1
     }
 
-    /// The handshake to its end.
+    /// Completes the handshake.
     async fn enter(target: &Node, me: Hello) -> Self {
         let mut scripted = Self::dial(target).await;
         scripted.say(Frame::Hello(me)).await;
@@ -171,7 +171,7 @@ impl ScriptedPeer {
 fn two_nodes_talk_in_both_directions() {
     run(async {
         let (mut a, mut b) = pair(|a| a.priority = 7, |b| b.witness = true).await;
-        // The disk is reported before any message of that peer, in whichever order the two directions are made.
+        // A peer's disk is reported before any of its messages, whichever direction connects first.
         assert_eq!(b.next().await, Arrival::PeerDisk { node: node("a"), disk: hello("a", &[]).disk });
         assert_eq!(a.next().await, Arrival::PeerDisk { node: node("b"), disk: hello("b", &[]).disk });
         let (seen_a, seen_b) = (b.connected("a").await, a.connected("b").await);
@@ -204,14 +204,14 @@ fn what_is_sent_has_left_before_the_sender_goes_on() {
         a.link_to("b").await;
         let message = heartbeat(&hello("a", &[]), 1);
         assert_eq!(a.mesh.send(node("b"), Word::Quorum(message.clone())), Delivery::Written);
-        // This thread has not given up control since then: the bytes are in the receiver's kernel already.
+        // This thread has not yielded since then: the bytes are in the receiver's kernel already.
         let mut bytes = [0; 256];
         b.0.stream.readable().await.unwrap();
         assert!(b.0.stream.try_read(&mut bytes).unwrap() > 4);
     });
 }
 
-/// Plays `me` for a node that dials `listener`.
+/// Accepts a connection from a dialling node, as the node `me`.
 async fn accept(listener: TcpListener, me: Hello) -> ScriptedPeer {
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     let mut scripted = ScriptedPeer::on(listener.accept().await.unwrap().0);
@@ -339,7 +339,7 @@ fn nodes_whose_voters_differ_refuse_each_other_and_both_say_why() {
 #[test]
 fn a_refusal_that_only_the_dialler_sees_is_told_to_the_acceptor() {
     run(async {
-        // Both of them answer as `b`; so `c` is not where `a` looks for it.
+        // Both answer as `b`, so `a` does not find `c` at its address.
         let [place_a, place_b] = places();
         let voters = ["a", "b", "c"];
         let b = start(place_b, config(hello("b", &voters), &[])).await;
@@ -370,20 +370,20 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         a.mesh.readmit(node("b"), new);
         a.connected("b").await;
         a.link_to("b").await;
-        // The first message is the one that it must know before it votes.
+        // The first message is the one that it must have before it votes.
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(7) }).await;
-        // A node that has lost its own disk vouches for nothing, until it has recovered.
+        // A node that has lost its own disk reports no term until it has recovered.
         a.mesh.set_term(None);
         a.mesh.set_term(Some(Term(9)));
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
         assert_eq!(a.peer("b").refusal, None);
-        // Told again, `a` tells again, for `b` may have restarted since.
+        // Readmitted again, `b` is told again, because it may have restarted since.
         a.mesh.readmit(node("b"), new);
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
-        // Messages under another disk are dropped now, and connections with it are closed.
+        // Messages of another disk are dropped now, and connections with it are closed.
         a.mesh.readmit(node("b"), DiskId([2; 16]));
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
-        // The disk that it has was replaced, and is never offered again in place of one that was not.
+        // Its present disk was replaced, and is never offered for readmission in place of one that was not.
         until(|| a.peer("b").refusal.is_some()).await;
         let text = a.peer("b").refusal.unwrap().text;
         assert!(text.contains("was replaced by") && text.contains(&new.to_string()), "{text}");
@@ -391,7 +391,7 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
     });
 }
 
-/// It has begun anew alone, so it refuses the others for their voters. They tell it all the same, before it does.
+/// It has begun a cluster alone, so it refuses the others for their voters. They tell it of the disk before that.
 #[test]
 fn a_node_that_refuses_those_who_know_it_with_another_disk_is_told() {
     run(async {
@@ -404,7 +404,7 @@ fn a_node_that_refuses_those_who_know_it_with_another_disk_is_told() {
         let a = start(place_a, a).await;
         b.evidence(|found| *found == Evidence::DiskRefused { by: node("a"), replaced: false }).await;
         a.until(|counters| counters.refused_by_peers.contains_key(&RefusalKind::Voters)).await;
-        // Where no vote counts, none can be forgotten; and guardians know no disks.
+        // Where no vote counts, a lost disk has lost no votes; and guardians know no disks.
         let mine = hello("b", &["b"]);
         let theirs = Hello { known_disk: Some((node("b"), old)), ..hello("a", &["a", "b"]) };
         assert!(mine.is_known_otherwise_by(&theirs));
@@ -439,14 +439,14 @@ fn a_disk_that_was_refused_once_does_not_cut_off_the_node_that_is_back_with_its_
             b.say(Frame::Hello(with.clone())).await;
             assert!(matches!(b.hear().await, Frame::Refused(_)));
         };
-        // The guardian's disk is not the node's to come back with.
+        // A guardian's disk is not offered for readmission.
         refused(&other.of_guardian()).await;
         assert_eq!(a.mesh.disk_to_readmit(node("b")), None);
         refused(&other).await;
         assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(other.disk));
         let mut b = ScriptedPeer::enter(&a, own.clone()).await;
         until(|| a.mesh.disk_to_readmit(node("b")).is_none()).await;
-        // It reports itself that it has lost a disk which `a` has never seen.
+        // It reports the loss of a disk that `a` has never seen.
         b.say(Frame::Lost).await;
         until(|| a.mesh.disk_to_readmit(node("b")) == Some(own.disk)).await;
         // A replaced disk does not hide the one that waits.
@@ -469,7 +469,7 @@ fn strangers_are_dropped_and_counted_while_peers_talk() {
         let b = start(place_b, config(hello("b", &["a", "b"]), &[("a", at_a)])).await;
         b.link_to("a").await;
         let dial = || async { TcpStream::connect(a.mesh.local_addr()).await.unwrap() };
-        // Garbage that claims to be long, and garbage that claims to be short.
+        // Garbage with a great length prefix, and with a small one.
         let mut long = dial().await;
         long.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         assert_eq!(long.read(&mut [0; 1]).await.unwrap_or(0), 0, "closed, and nothing was said");
@@ -479,11 +479,11 @@ fn strangers_are_dropped_and_counted_while_peers_talk() {
         let mut short = dial().await;
         short.write_all(&[0, 0, 0, 3, 0xff, 0xff, 0xff]).await.unwrap();
         assert_eq!(short.read(&mut [0; 1]).await.unwrap_or(0), 0);
-        // A frame that is none of a handshake.
+        // A frame that does not belong to a handshake.
         let mut rude = ScriptedPeer::dial(&a).await;
         rude.say(Frame::Ready).await;
         rude.closed().await;
-        // A client that sends nothing, and a client that sends a frame byte by byte and never ends.
+        // A client that sends nothing, and a client that sends a frame byte by byte without an end.
         let mut silent = dial().await;
         let mut slow = dial().await;
         let frame = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
@@ -548,8 +548,8 @@ fn being_refused_is_no_way_to_stay_for_longer() {
         third.tick().await;
         let mut silent = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
         third.tick().await;
-        // It is refused at the end of its time, and does not hang up. With another full time it would stay until after
-        // the other one's is over.
+        // It is refused at its deadline, and does not close the connection. With another full deadline it would stay
+        // longer than the other one.
         let body = codec::encode("main", &Frame::Hello(hello("a", &["a", "b"]))).unwrap();
         refused.write_all(&body[1..]).await.unwrap();
         assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
@@ -558,7 +558,7 @@ fn being_refused_is_no_way_to_stay_for_longer() {
         refused.read_to_end(&mut Vec::new()).await.unwrap();
         let mut closed = false;
         for _ in 0..1000 {
-            // The first bytes to a closed connection are answered with its end.
+            // Bytes to a closed connection are answered with a reset.
             closed |= refused.try_write(&[0]).is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
             tokio::task::yield_now().await;
         }
@@ -587,7 +587,7 @@ fn no_more_strangers_are_taken_in_than_the_limit_says_and_the_silent_make_room()
         let [place] = places();
         let limits = Limits { pending_max: 3, ..Limits::default() };
         let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
-        // A client that has begun to speak outlives later ones that have not.
+        // A client that has sent something outlives later ones that have not.
         let mut slow = ScriptedPeer::dial(&a).await;
         let hello_of_b = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
         slow.0.stream.write_all(&hello_of_b[..1]).await.unwrap();
@@ -619,10 +619,10 @@ fn only_what_its_connection_vouches_for_counts() {
         let elsewhere = codec::encode("other", &Frame::Message(Word::Quorum(heartbeat(&me, 2)))).unwrap();
         b.0.stream.write_all(&elsewhere).await.unwrap();
         b.say(Frame::Ready).await;
-        // An unknown field only, and bytes that are no envelope; neither costs the connection.
+        // An unknown field only, and bytes that are no envelope; neither closes the connection.
         b.0.stream.write_all(&[0, 0, 0, 9, 0x0a, 4, b'm', b'a', b'i', b'n', 0xa2, 6, 0]).await.unwrap();
         b.0.stream.write_all(&[0, 0, 0, 1, 0xff]).await.unwrap();
-        // A node cannot report a death, and a guardian cannot speak for the node.
+        // A node cannot report a death, and a guardian cannot send a node's messages.
         b.say(Frame::Died(me.identity)).await;
         let mut guardian = ScriptedPeer::enter(&a, me.of_guardian()).await;
         guardian.say(Frame::Message(Word::Quorum(heartbeat(&me, 3)))).await;
@@ -660,12 +660,12 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
         assert_eq!(a.message().await, (node("b"), at(reach)));
         let counters = a.mesh.counters();
         assert_eq!((counters.frames_term_too_high, counters.frames_received), (4, 1));
-        // The limit of terms grows with the node's own term, whether or not it can vouch for that.
+        // The limit grows with the node's own term, whether or not the node may report that.
         a.mesh.set_term(Some(Term(reach)));
         a.mesh.set_term(None);
         b.say(Frame::Message(Word::Quorum(passing_on(2 * reach)))).await;
         assert_eq!(a.message().await, (node("b"), passing_on(2 * reach)));
-        // An election without a disk goes by the terms that it has heard, and must hear the next ones.
+        // An election without durable terms goes by the terms that it has heard, and must accept the next ones.
         a.mesh.set_reached(Term(2 * reach));
         b.say(Frame::Message(Word::Quorum(passing_on(3 * reach)))).await;
         assert_eq!(a.message().await, (node("b"), passing_on(3 * reach)));
@@ -688,7 +688,7 @@ fn a_death_is_believed_from_the_guardian_of_that_very_life_only() {
         guardian.say(Frame::Died(b.identity)).await;
         assert_eq!(a.next().await, Arrival::Evidence(Evidence::Died(b.identity)));
         assert_eq!(guardian.hear().await, Frame::DiedHeard(b.identity));
-        // Its connection is no connection of the node: closing it is no evidence.
+        // A guardian's connection is not the node's: its end is no evidence.
         drop(guardian);
         let b = ScriptedPeer::enter(&a, b).await;
         assert!(matches!(a.next().await, Arrival::PeerDisk { .. }));
@@ -715,7 +715,7 @@ fn a_process_that_dials_again_replaces_its_own_connection_and_nobody_elses() {
         assert_eq!(a.connected("b").await.identity.incarnation.count, 2);
         second.say(Frame::Message(Word::Quorum(heartbeat(&me, 1)))).await;
         assert_eq!(a.message().await, (node("b"), heartbeat(&me, 1)));
-        // Only the end of the last one is evidence.
+        // Only the end of the last connection is evidence.
         drop(third);
         second.say(Frame::Message(Word::Quorum(heartbeat(&me, 2)))).await;
         assert!(matches!(a.next().await, Arrival::Message { .. }));
@@ -822,7 +822,7 @@ fn the_last_word_of_a_dead_process_does_not_make_it_the_latest() {
         latest.say(Frame::Message(Word::Quorum(heartbeat(&living, 1)))).await;
         let next = Arrival::Message { from: node("b"), message: Word::Quorum(heartbeat(&living, 1)) };
         assert_eq!(a.next().await, next, "nothing was said of the other one");
-        // A living process, whatever its number is, dials again.
+        // A running process dials again, whatever the number of its hello.
         let _again = ScriptedPeer::enter(&a, dead.clone()).await;
         assert_eq!(a.connected("b").await.identity, dead.identity);
     });

@@ -1,4 +1,4 @@
-//! Brokers as processes: starting, killing, pausing and querying them.
+//! Broker processes: starting, killing, pausing and querying them.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::{PATIENCE, RETRY, TIMEOUT};
 /// The interval at which a condition is checked.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Some brokers on one document, and what its clients have found.
+/// Some brokers on one document, and the discoveries of its clients.
 pub(crate) struct Brokers {
     pub(crate) store: Store,
     pub(crate) discoveries: Mutex<Vec<Discovery>>,
@@ -35,7 +35,7 @@ impl Brokers {
         brokers
     }
 
-    /// Starts one, also anew at its old address.
+    /// Starts a broker; also restarts it at its old address.
     pub(crate) fn begin(&self, index: usize) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_queue-broker"));
         command.args(["--store", &self.store.url(), "--listen", &self.addresses[index]]);
@@ -56,7 +56,7 @@ impl Brokers {
         Client::new(&self.store, known, &self.discoveries)
     }
 
-    /// The token under which it leads, by its own account.
+    /// The token under which it leads, as it reports.
     pub(crate) fn token(&self, index: usize) -> Option<u64> {
         let (_, answer) = request(&self.addresses[index], "GET", "/healthz", None).ok()?;
         answer["token"].as_u64().filter(|_| answer["leading"] == true)
@@ -95,18 +95,18 @@ impl Brokers {
         self.processes.lock().unwrap()[index].as_ref().unwrap().signal(signal);
     }
 
-    /// Kills it; when that began.
+    /// Kills the broker; returns the time before.
     pub(crate) fn kill(&self, index: usize) -> Instant {
         let struck_at = Instant::now();
         self.processes.lock().unwrap()[index].as_mut().unwrap().kill();
         struck_at
     }
 
-    /// Stops the process at a moment at which it has no file locked; returns the time.
+    /// Stops the process while it has no file locked; returns the time.
     ///
-    /// A broker that is stopped in the middle of a write to a directory keeps the lock, which the kernel does not take from a
-    /// live process (docs/stores/file.md), and no other broker can take over. That limit is known, and not what is measured
-    /// here.
+    /// A broker that is stopped in the middle of a write to a directory keeps its lock, because the kernel does not release
+    /// it while the process exists (docs/stores/file.md). Then no other broker can take over. That is a known limit, and not
+    /// measured here.
     pub(crate) fn pause(&self, index: usize) -> Instant {
         let id = self.processes.lock().unwrap()[index].as_ref().unwrap().id();
         self.wait_for("a moment without a lock", || {
@@ -122,20 +122,20 @@ impl Brokers {
     }
 }
 
-/// Returns whether all its threads are stopped: a thread in the middle of a flush stops only when that is done.
+/// Returns whether all its threads are stopped: a thread that is flushing stops only afterwards.
 fn is_stopped(id: u32) -> bool {
     let mut tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
     tasks.all(|task| {
-        // "ID (NAME) STATE …"; a thread that has ended meanwhile has no such file.
+        // "ID (NAME) STATE …"; the file is missing if the thread has ended.
         let text = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         text.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
     })
 }
 
-/// Returns whether the process has locked a file, as `flock` does it.
+/// Returns whether the process has locked a file with `flock`.
 fn holds_a_lock(id: u32) -> bool {
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
-    // "NUMBER: FLOCK ADVISORY WRITE ID DEVICE:INODE START END"; waiting processes have an arrow before the kind.
+    // "NUMBER: FLOCK ADVISORY WRITE ID DEVICE:INODE START END"; for waiting processes an arrow precedes the kind.
     locks.lines().any(|lock| {
         let words: Vec<&str> = lock.split_whitespace().collect();
         words.get(1) == Some(&"FLOCK") && words.get(4) == Some(&id.to_string().as_str())

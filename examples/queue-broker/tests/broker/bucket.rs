@@ -1,4 +1,4 @@
-//! The S3 server of the tests, as a broker over `s3://` is configured for it.
+//! The S3 server of the tests, and the configuration of a broker for it.
 
 use primacy_conformance::live::moto::{BUCKET, Moto};
 
@@ -8,7 +8,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Starts the server; an error says what is missing.
+    /// Starts the server; an error names what is missing.
     pub(crate) async fn start() -> Result<Self, String> {
         Ok(Self { moto: Moto::start().await? })
     }
@@ -24,7 +24,7 @@ impl Bucket {
         variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
     }
 
-    /// The URL of what is kept below a prefix.
+    /// The URL of a prefix.
     pub(crate) fn url(&self, prefix: &str) -> String {
         format!("s3://{BUCKET}/{prefix}")
     }

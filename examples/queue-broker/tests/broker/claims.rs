@@ -1,4 +1,4 @@
-//! Claims of workers: kept alive, lost and given back.
+//! Claims of workers: renewed, lost and released.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::client::{Client, Known};
 use crate::store::Store;
 
 /// The time without a heartbeat after which a job is given to another worker. Long compared with [`BEAT`], so that a busy machine
-/// does not take a claim from a worker that keeps it alive.
+/// does not take a claim from a worker that sends heartbeats.
 const JOB_TIMEOUT: Duration = Duration::from_secs(4);
 /// The interval between a worker's heartbeats.
 const BEAT: Duration = Duration::from_millis(100);
-/// A time after which no claim ends in a test.
+/// A timeout that never ends a claim in a test.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 /// One broker over a directory.
@@ -55,7 +55,7 @@ impl Held {
         })
     }
 
-    /// `heartbeat`, `complete` or `release`; the status.
+    /// Sends `heartbeat`, `complete` or `release`; returns the status.
     fn ask(&self, client: &mut Client<'_>, what: &str) -> u16 {
         client.ask(&format!("/v1/jobs/{}/{what}", self.id), &self.body).unwrap().0
     }
@@ -71,7 +71,7 @@ fn a_claim_with_heartbeats_outlives_its_timeout_and_one_without_goes_to_another(
     let began = Instant::now();
     let left = Held::claim(client, "silent").unwrap();
     assert_eq!((&*kept.payload, &*left.payload), ("kept alive", "left alone"), "in their order");
-    // The silent worker loses its job, and so does each worker that gets it after it: two whole timeouts.
+    // The silent worker loses its job, and so does each worker that gets it later: two whole timeouts.
     let mut last = left.attempts;
     while last < 3 {
         assert_eq!(kept.ask(client, "heartbeat"), 204, "after {:?}", began.elapsed());
@@ -108,7 +108,7 @@ fn a_job_that_is_given_back_goes_to_the_next_at_once_and_in_its_order() {
     }
     let again = Held::claim(client, "b").unwrap();
     assert_eq!((&*again.payload, again.attempts), ("first", 2), "it kept its place, before the third");
-    // It was given out as often as it may be.
+    // It was attempted as often as permitted.
     assert_eq!(again.ask(client, "release"), 204);
     assert_eq!(again.ask(client, "release"), 410);
     assert_eq!(Held::claim(client, "b").unwrap().payload, "third");
@@ -121,12 +121,12 @@ fn the_writes_that_a_broker_counts_are_those_of_the_document() {
     let client = &mut client(&brokers);
     let beat = || brokers.store.queue().unwrap()["primacy"]["beat"].as_u64().unwrap();
     let writes = || brokers.stats().unwrap()["writes"].as_u64().unwrap();
-    // The first is that of the election. It may write a sign of life at any time.
+    // The first write is that of the election. A heartbeat may be written at any time.
     let (before, counted, after) = (beat(), writes(), beat());
     assert!((before + 1..=after + 1).contains(&counted), "{counted} of {before} to {after}");
     push(client, "one", 1);
     push(client, "two", 1);
-    // Two pushes, one after the other, have no write in common.
+    // Two consecutive pushes have no write in common.
     let (before, now, after) = (beat(), writes(), beat());
     assert!((before + 1..=after + 1).contains(&now), "{now} of {before} to {after}");
     assert!(now >= counted + 2, "{now} after {counted}");

@@ -1,4 +1,4 @@
-//! A client that knows one broker, or the document, and finds the leader by their answers: it never tries a list of brokers.
+//! A client that knows one broker, or the document, and finds the leader by their answers: it has no list of brokers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,31 +13,30 @@ use crate::store::Store;
 /// The time limits of a connection and of an answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time that a client waits before it asks again.
+/// The pause before a client repeats a request.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A client's initial knowledge of the brokers.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
-    /// The address of one broker, which may lead or stand by, or not run at all. The client asks there when it knows nothing
-    /// better.
+    /// The address of one broker, which may lead, stand by, or not run. The client asks it when it knows no better address.
     Address(String),
-    /// No broker: it reads `broker` in the document.
+    /// No broker: it reads the field `broker` of the document.
     Document,
 }
 
-/// The source of the address that a client asks.
+/// The source of the address that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It was given to it.
+    /// It was configured.
     Given,
-    /// A broker that does not lead named it, in its 503.
+    /// A standby broker named it, with status 503.
     Standby,
     /// The document named it.
     Document,
 }
 
-/// A client had an answer from another broker than before.
+/// A client got an answer from another broker than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Discovery {
     pub(crate) way: Way,
@@ -48,7 +47,7 @@ pub(crate) struct Discovery {
 pub(crate) struct Client<'a> {
     store: &'a Store,
     known: Known,
-    /// The address that it asks; `None` if it has to look first.
+    /// The address that it uses; `None` if it must find one first.
     at: Option<(String, Way)>,
     answered_by: String,
     discoveries: &'a Mutex<Vec<Discovery>>,
@@ -59,14 +58,14 @@ impl<'a> Client<'a> {
         Self { store, known, at: None, answered_by: String::new(), discoveries }
     }
 
-    /// Sends a request to the leader, and looks for the leader again when it has changed; `None` if the answer was lost, so that
-    /// the request was carried out or not.
+    /// Sends a request to the leader, and finds the leader again when it has changed; `None` if the answer was lost, so that the
+    /// request may have been carried out.
     pub(crate) fn ask(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
         let began = Instant::now();
         loop {
             if let Some((address, way)) = self.at.take().or_else(|| self.look()) {
                 match request(&address, "POST", path, Some(body)) {
-                    // Not here; nothing was done.
+                    // Not the leader; nothing was done.
                     Ok((503, answer)) => self.follow(&address, answer["leader"].as_str()),
                     Ok((504, _)) | Err(Silence::Lost) => return None,
                     Ok(answer) => {
@@ -88,15 +87,15 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Goes to the leader that a broker in standby named, if it named one.
+    /// Follows a standby broker's answer to the leader, if it names one.
     fn follow(&mut self, asked: &str, leader: Option<&str>) {
         match &self.known {
-            // A broker that was restarted at its old address may name itself, until it has read the document again.
+            // A broker that was restarted at its old address may name itself until it has read the document again.
             Known::Address(_) => {
                 let other = leader.filter(|&leader| leader != asked);
                 self.at = other.map(|leader| (leader.to_owned(), Way::Standby));
             }
-            // It has its own source.
+            // It reads the document instead.
             Known::Document => {}
         }
     }
@@ -110,7 +109,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The reason that there was no answer.
+/// The reason why there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// No connection: nothing was done.

@@ -1,6 +1,6 @@
-//! Two brokers on one document, killed and paused in turn while clients push and work: no job is lost, none is completed twice by
-//! two claims, the other broker leads within the timeout and its looks, and clients find it by the answers of brokers or by the
-//! document.
+//! Two brokers on one document, killed and paused in turn while clients push and work. No job is lost, none is completed by two
+//! claims, the other broker leads within the timeout and its read interval, and clients find it by the answers of brokers or by
+//! the document.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,14 +21,14 @@ use crate::{PATIENCE, RETRY, TIMEOUT};
 
 /// The time without a heartbeat after which a job is given to another worker.
 const JOB_TIMEOUT: Duration = Duration::from_secs(2);
-/// The allowance of a takeover beyond its computed bound, for processes that wait for a processor on a busy machine, and for the
-/// two requests to the store that it is made of.
+/// The allowance for a takeover beyond its computed limit: for processes that wait for a processor on a busy machine, and for
+/// its two requests to the store.
 const SLACK: Duration = Duration::from_secs(5);
-/// The least number of jobs; more are pushed until the last leader was struck.
+/// The least number of jobs; pushes continue until the last fault.
 const JOBS: u64 = 300;
-/// Between two pushes.
+/// The pause between two pushes.
 const PACE: Duration = Duration::from_millis(20);
-/// The time that a worker waits after it was given no job.
+/// The pause of a worker that got no job.
 const IDLE: Duration = Duration::from_millis(20);
 const STRIKES: [Strike; 4] = [Strike::Kill, Strike::Pause, Strike::Kill, Strike::Pause];
 
@@ -36,18 +36,18 @@ const STRIKES: [Strike; 4] = [Strike::Kill, Strike::Pause, Strike::Kill, Strike:
 #[derive(Clone, Copy, Debug)]
 enum Strike {
     Kill,
-    /// Its process is stopped until the other one leads.
+    /// Its process is stopped until the other broker leads.
     Pause,
 }
 
-/// The longest time from the strike until the other broker leads. That broker sees the leader's last write when it looks next,
-/// waits from there for the timeout and what their clocks may differ, and may have looked just before that was over.
+/// The longest time from the fault until the other broker leads. That broker sees the leader's last write at its next read,
+/// waits for the timeout from then on, plus the difference of their clocks, and may have read just before that was over.
 fn outage_max() -> Duration {
     let silence: Duration = DRIFT_MAX.lengthen(TIMEOUT.into()).into();
     RETRY + silence + RETRY + SLACK
 }
 
-/// Pushes jobs, each until it is known to be in the queue; how many.
+/// Pushes jobs, each until it is known to be in the queue; returns their number.
 fn push(mut client: Client<'_>, are_struck: &AtomicBool) -> u64 {
     let mut number = 0;
     while number < JOBS || !are_struck.load(Ordering::SeqCst) {
@@ -60,7 +60,7 @@ fn push(mut client: Client<'_>, are_struck: &AtomicBool) -> u64 {
     number
 }
 
-/// Works until all is done, and notes under which claim each job was completed, as far as the broker said so.
+/// Works until all is done, and records by which claim each job was completed, as far as the broker confirmed it.
 fn work(
     mut client: Client<'_>,
     name: &str,
@@ -84,9 +84,10 @@ fn work(
     }
 }
 
-/// Strikes the leader, and waits until the other one leads and clients have found it; returns the time without a leader.
+/// Applies a fault to the leader, and waits until the other broker leads and clients have found it; returns the time
+/// without a leader.
 fn strike(brokers: &Brokers, strike: Strike) -> Duration {
-    // Time in which something is done.
+    // Time for some work.
     std::thread::sleep(TIMEOUT / 2);
     let (leader, token) = brokers.wait_for_leader();
     let found_before = brokers.discoveries.lock().unwrap().len();
@@ -104,7 +105,7 @@ fn strike(brokers: &Brokers, strike: Strike) -> Duration {
         Strike::Kill => brokers.begin(leader),
         Strike::Pause => {
             brokers.signal(leader, Signal::CONT);
-            // It wakes, and knows at once that its time is over.
+            // It wakes, and knows at once that its leadership has expired.
             let answer = request(brokers.address(leader), "GET", "/healthz", None);
             let leads = answer.ok().filter(|(_, answer)| answer["leading"] == true);
             assert!(leads.is_none_or(|(_, answer)| answer["token"].as_u64() > Some(next)), "{leader} woke");
@@ -124,8 +125,8 @@ fn is_way_to(discovery: &Discovery, way: Way, address: &str) -> bool {
     discovery.way == way && discovery.address == address
 }
 
-/// Each worker's initial knowledge of the brokers: the address of one or of none. So at each change of leader, one worker can
-/// learn of it only from a broker in standby: the worker whose only address is that of the leader that was struck.
+/// Each worker's initial knowledge: the address of one broker, or none. So at each change of leader, one worker can learn of
+/// it only from a standby broker: the worker that knows only the former leader.
 fn knowledge(brokers: &Brokers) -> [Known; 4] {
     let address = |index| Known::Address(brokers.address(index).to_owned());
     [address(0), address(1), Known::Document, Known::Document]
@@ -142,7 +143,7 @@ fn run(store: Store, ground: Ground) {
             let (completed, is_done) = (&completed, &is_done);
             scope.spawn(move || work(brokers.client(known), &format!("worker {index}"), completed, is_done));
         }
-        // A failure here must not leave the other threads at work.
+        // A failure here must not leave the other threads running.
         let struck = catch_unwind(AssertUnwindSafe(|| STRIKES.map(|what| (what, strike(brokers, what)))));
         are_struck.store(true, Ordering::SeqCst);
         let pushed = pushing.join();
@@ -161,7 +162,7 @@ fn run(store: Store, ground: Ground) {
     for (number, claims) in &completed {
         assert_eq!(claims.len(), 1, "job {number} was completed by two claims: {claims:?}");
     }
-    // The outcome of requests whose answers were lost is not known here; they are few.
+    // The outcome of requests whose answers were lost is not known; they are few.
     assert!(completed.len() as u64 >= pushed / 2, "{} were told to be completed", completed.len());
     let discoveries = brokers.discoveries.lock().unwrap();
     let by = |way| discoveries.iter().filter(|discovery| discovery.way == way).count();

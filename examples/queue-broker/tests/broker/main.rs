@@ -1,4 +1,4 @@
-//! Brokers as processes, over a directory and over S3, and clients that know one of them or none.
+//! Broker processes over a directory and over S3, and clients that know one of them or none.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
@@ -11,7 +11,7 @@ mod store;
 
 use std::time::Duration;
 
-/// The time without a write after which a broker is taken to be gone.
+/// The time without a write after which a broker counts as gone.
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 /// The interval at which a broker that does not lead reads the document.
 const RETRY: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The document of a test's queue, and a client's look into it without a broker.
+//! The document of a test's queue, as a client without a broker reads it.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::bucket::Bucket;
 
-/// The prefix, and the directory.
+/// The name of the prefix and of the directory.
 const NAME: &str = "queue";
 
 /// A directory or a bucket.
@@ -24,7 +24,7 @@ impl Store {
         Self::Directory(ground.at(NAME))
     }
 
-    /// As `--store` has it.
+    /// The value of `--store`.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Directory(path) => format!("file:{}", path.display()),
@@ -39,12 +39,12 @@ impl Store {
         }
     }
 
-    /// The document as it is now, read as README.md says; `None` as long as there is none.
+    /// The present document, read as README.md describes; `None` if there is none yet.
     pub(crate) fn queue(&self) -> Option<Value> {
         match self {
             Self::Directory(path) => {
                 let text = std::fs::read_to_string(path.join("queue%2ejson.election/record")).ok()?;
-                // The first line belongs to the directory.
+                // The first line is the directory store's.
                 let (_, document) = text.split_once('\n')?;
                 serde_json::from_str(document).ok()
             }
@@ -52,15 +52,15 @@ impl Store {
         }
     }
 
-    /// The address of the leader, by the document.
+    /// The address of the leader in the document.
     pub(crate) fn leader(&self) -> Option<String> {
         Some(self.queue()?["broker"].as_str()?.to_owned())
     }
 }
 
-/// The object's bytes, as any client of S3 gets them.
+/// The object's bytes, read as an ordinary S3 client.
 fn object(bucket: &Bucket) -> Option<Vec<u8>> {
-    // The library never chooses for its users; this is one of them, and may have chosen before.
+    // The library leaves the choice of a crypto provider to the application, and may have one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = AmazonS3Builder::new()
         .with_bucket_name(BUCKET)

@@ -1,4 +1,4 @@
-//! Properties of any bytes that come over a connection, and of any frame that is sent over one.
+//! Properties of any received bytes, and of any frame that is sent.
 
 use primacy_fuzz::Draw;
 
@@ -15,13 +15,13 @@ fn frames() {
     });
 }
 
-/// Bytes that are taken as a frame are one that this version could send itself, and are decoded to the same.
+/// Bytes that decode as a frame can be encoded again, and decode to the same frame.
 fn one_frame(bytes: &[u8]) {
     let Ok((election, frame)) = decode(bytes) else { return };
     let again = match said(&election, &frame) {
         Ok(again) => again,
-        // A text takes more room once characters that could move a cursor are replaced, and nothing else becomes
-        // longer. It is not sent again.
+        // A refusal's text grows when characters that could move a cursor are replaced. No other frame grows, and a
+        // received refusal is not sent again.
         Err(TooLong(_)) if matches!(frame, Frame::Refused(_)) => return,
         Err(TooLong(length)) => panic!("{} bytes become {length}: {frame:?}", bytes.len()),
     };
@@ -37,12 +37,13 @@ fn one_frame(bytes: &[u8]) {
     assert_eq!(said(&election, &frame).unwrap(), again, "equal frames have equal bytes");
 }
 
-/// The frame without its length.
+/// Encodes a frame without its length prefix.
 fn said(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> {
     encode(election, frame).map(|mut bytes| bytes.split_off(PREFIX_LENGTH))
 }
 
-/// A stream is cut as its lengths say, whatever pieces it comes in, and takes no more memory than came.
+/// A stream is split by its length prefixes, whatever pieces it arrives in, and uses no more memory than the received
+/// bytes.
 fn stream_of_frames(bytes: &[u8], piece: usize) {
     let (mut expected, mut rest) = (Vec::new(), bytes);
     let mut broken = false;
@@ -80,7 +81,7 @@ fn stream_of_frames(bytes: &[u8], piece: usize) {
     assert_eq!((found, too_long), (expected.len(), broken));
 }
 
-/// Every frame that this node sends is decoded as it was meant.
+/// Every frame that this node sends decodes to the same frame.
 fn drawn_frame(draw: &mut Draw<'_>) {
     let election = draw.text();
     let frame = match draw.byte() % 9 {
@@ -180,7 +181,7 @@ pub(super) fn life(draw: &mut Draw<'_>) -> Incarnation {
     Incarnation { count: draw.number(), nonce: draw.number() }
 }
 
-/// Any name that a node may have.
+/// Any valid node name.
 pub(super) fn name(draw: &mut Draw<'_>) -> NodeId {
     const ALLOWED: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
     let letters = draw.bytes().iter().take(NodeId::LENGTH_MAX);

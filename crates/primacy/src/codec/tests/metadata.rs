@@ -1,4 +1,4 @@
-//! Messages of nodes that keep metadata together: golden bytes.
+//! Messages of nodes with metadata: golden bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn voters() -> Arc<voters::Voters> {
     Arc::new(voters::Voters { number: number(5, 1), members })
 }
 
-/// Every word there is, each with its bytes.
+/// Every kind of message, with its bytes.
 pub(super) fn golden() -> Vec<(Frame, &'static str)> {
     let words = words();
     assert_eq!(words.len(), GOLDEN.len());
@@ -133,7 +133,7 @@ const GOLDEN: [&str; 28] = [
     "0a046d61696e8201270a0b08071108070605040302012218080662140a0b08011102000000000000001205080510ac02",
 ];
 
-/// A list of voters of a term that no honest node reaches must not come past the transport, whichever node carries it.
+/// The transport must drop voters of a term that no honest node reaches, whichever message carries them.
 #[test]
 fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
     let vote = quorum::Body::Vote { round: Round(5), resignation: None };
@@ -145,7 +145,7 @@ fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
     assert_eq!(highest(Some(voters())), Term(5));
 }
 
-/// A node that takes a list of voters writes it into the file of its votes, and has to stop where that has no room.
+/// A node writes received voters to its state file, and halts if they do not fit.
 #[test]
 fn a_list_of_voters_that_no_node_can_keep_is_refused() {
     let list = |count: usize, address: &str| {

@@ -1,4 +1,4 @@
-//! Messages of the other elections: golden bytes, and any possible ones.
+//! Messages of the other elections: golden bytes, and drawn ones.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn leader() -> Leader {
     Leader { identity: Identity::new(node("b"), incarnation()), term: Term(4) }
 }
 
-/// One of each kind, each with the bytes that it has on the wire.
+/// Each kind of message, with its bytes on the wire.
 pub(super) fn golden() -> Vec<(Frame, &'static str)> {
     let (to, incarnation, number) =
         (incarnation(), incarnation(), LeaderSequence { term: Term(4), counter: 9 });
@@ -169,7 +169,7 @@ fn a_view_that_cannot_be_and_an_election_that_nobody_knows_are_refused() {
     hello.algorithm = 0;
     hello.confirmation = 3;
     assert_eq!(decode(&said(&hello)), Err(DecodeError::Invalid("hello.confirmation")));
-    // Every election has its number, and is told apart by it.
+    // Every algorithm has its own number.
     for algorithm in Algorithm::ALL {
         let number = number_of(&ALGORITHMS, &algorithm);
         assert_eq!(numbered(&ALGORITHMS, number, "algorithm"), Ok(algorithm));
@@ -178,7 +178,7 @@ fn a_view_that_cannot_be_and_an_election_that_nobody_knows_are_refused() {
     assert!(View::new(parts).is_err());
 }
 
-/// Any word of these elections.
+/// Any message of these elections.
 pub(super) fn drawn(draw: &mut Draw<'_>) -> Word {
     let incarnation = life(draw);
     match draw.byte() % 5 {
@@ -303,7 +303,7 @@ fn an_announced_state_that_is_too_long_and_probes_of_the_other_kind_are_refused(
     let number = LeaderSequence { term: Term(4), counter: 9 };
     lead.body = ranked::Body::Lead { number, state: vec![0; STATE_MAX + 1].into() };
     assert_eq!(decode(&body(&frames[20].0)), Err(DecodeError::Invalid("lead.state")));
-    // The tags 13 and 14 of the envelope, with the kind "length and bytes".
+    // Fields 13 and 14 of the envelope, with the wire type "length-delimited".
     let (ring, both_ways) = (0x6a, 0x72);
     let mut probe = body(&frames[35].0);
     let at = probe.iter().position(|&byte| byte == both_ways).unwrap();

@@ -54,7 +54,7 @@ fn what_cannot_be_is_refused_with_what_can() {
     let nobody = SeniorityOptions { neighbours: Some(0), ..good() };
     assert_eq!(refused(&nobody), seniority::ConfigError::NoNeighbours.into());
 
-    // Where each part goes on, nothing is promised that a cut link could break; and of two there is no other way round.
+    // If every part goes on, a cut link can break no promise; and between two peers there is only one link.
     let one = SeniorityOptions { neighbours: Some(1), ..good() };
     assert_eq!(refused(&one), SeniorityError::OneNeighbour { peers: 3 });
     one.check_among(&peers(2), &attributes(0)).unwrap();
@@ -104,7 +104,7 @@ fn detectors_that_suspect_everybody_or_nobody_are_refused() {
         assert_eq!(refused(&phi(tenths, second)), SeniorityError::Threshold { tenths });
     }
     assert!(matches!(refused(&phi(80, second.times(4_000))), SeniorityError::Patience { .. }));
-    // By its bounds, phi-accrual could suspect a member after one lost heartbeat.
+    // With such bounds, phi-accrual could suspect a member after one lost heartbeat.
     let strict = |acceptable_pause, deviation_min| {
         detection(Detection::PhiAccrual { threshold_tenths: 80, acceptable_pause, deviation_min })
     };
@@ -132,7 +132,7 @@ fn detectors_that_suspect_everybody_or_nobody_are_refused() {
     assert!(matches!(refused(&detection(never)), SeniorityError::Patience { .. }));
 }
 
-/// However many there are: if each is let in, a view of all of them fits into a message.
+/// Whatever the number of peers: if the options are accepted, a view of all of them fits into a message.
 #[test]
 fn a_view_that_could_not_be_sent_is_refused_at_once() {
     let options = SeniorityOptions::default();
@@ -184,7 +184,7 @@ fn options_and_witnesses_go_with_elections_that_have_a_use_for_them() {
         check(builder().algorithm(by).confirm(Confirm::Quorum).witness(true)).unwrap();
     }
     check(builder().algorithm(Algorithm::Ranked).witness(true)).unwrap();
-    // Defects that only the peers show are found by the same check, all of them.
+    // The same check also finds all defects that depend on the peers.
     let stranger = NodeId::new("z").unwrap();
     let wrong = SeniorityOptions { minimum_members: Some(3), seeds: vec![stranger], ..Default::default() };
     let problems =

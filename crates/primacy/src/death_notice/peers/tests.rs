@@ -1,4 +1,4 @@
-//! A notifier against real meshes, each on a thread of its own, as in a node's process.
+//! A notifier against real meshes, each on a thread of its own, as in a node process.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use crate::transport::{Arrival, Mesh, MeshConfig, TlsFiles};
 const BOUND: StdDuration = StdDuration::from_secs(20);
 const VOTERS: [&str; 3] = ["a", "b", "c"];
 
-/// A mesh on its own thread, which tells what arrives, until it is dropped.
+/// A mesh on its own thread, which reports its arrivals, until it is dropped.
 struct Node {
     address: SocketAddr,
     arrivals: mpsc::Receiver<Arrival>,
@@ -80,14 +80,14 @@ fn notifier(me: &Hello, peers: &[(&str, SocketAddr)]) -> PeersNotifier {
 fn notifier_with(me: &Hello, peers: &[(&str, SocketAddr)], security: &Security) -> PeersNotifier {
     let peers = peers.iter().map(|(name, address)| (node(name), address.to_string())).collect();
     let spec = DeathNoticeSpec::peers(me, peers, security);
-    // It crosses a process boundary on its way.
+    // The specification is serialized on its way to another process.
     let spec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
     let DeathNoticeSpec::Peers { hello, peers, security, .. } = spec else { panic!("it names peers") };
     PeersNotifier::new(&hello, &peers, &security, Limits::default()).unwrap()
 }
 
 impl PeersNotifier {
-    /// Waits until there are that many connections.
+    /// Waits until there are `count` connections.
     fn ready(&self, count: usize) {
         let state = self.shared.lock();
         let connected = |state: &State| state.links.values().filter(|link| link.wire.is_some()).count();
@@ -98,7 +98,7 @@ impl PeersNotifier {
 }
 
 impl PeersNotifier {
-    /// Waits until a connection to the one peer has failed, and returns the reason.
+    /// Waits until the connection to the only peer has failed, and returns the reason.
     fn trouble(&self) -> String {
         let state = self.shared.lock();
         let fine = |state: &mut State| state.links.values().any(|link| link.trouble.is_none());
@@ -119,7 +119,7 @@ fn a_death_is_told_to_every_peer_and_confirmed() {
     assert_eq!(receipt, Receipt { heard: vec![node("b"), node("c")], ..Receipt::default() });
     b.hears_of(a.identity);
     c.hears_of(a.identity);
-    // Again: they have confirmed it, and are not told twice.
+    // Called again: the peers have confirmed it, and get no second notice.
     assert_eq!(notifier.notify(BOUND), receipt);
 }
 
@@ -164,7 +164,7 @@ fn a_connection_that_breaks_is_made_again() {
     notifier.ready(1);
 }
 
-/// A peer at another address is treated as a new peer, and as one that left.
+/// A peer with another address is disconnected and dialled like a new one.
 #[test]
 fn peers_come_and_go_and_who_stays_notices_nothing() {
     let start = |name| Node::start(hello(name, &VOTERS), anywhere());
@@ -188,7 +188,7 @@ fn peers_come_and_go_and_who_stays_notices_nothing() {
     b.hears_of(a.identity);
     elsewhere.hears_of(a.identity);
     assert!(c.arrivals.try_recv().is_err(), "it was left");
-    // Also a peer that comes after the death was reported.
+    // A peer that is added after the report gets the notice too.
     reach(&notifier, &[("b", &b), ("c", &c)]);
     c.hears_of(a.identity);
 }
@@ -220,8 +220,7 @@ fn a_death_is_told_under_tls_with_the_certificate_of_the_moment() {
     let peers = [("b", b.address), ("c", c.address)];
     let mut notifier = notifier_with(&a, &peers, &of("a"));
     notifier.ready(2);
-    // Its certificate is replaced, and the authority, too; so the certificate from its start would not do any
-    // more.
+    // Its certificate and the authority are replaced, so that the certificate from the start is no longer accepted.
     let address = c.address;
     drop(c);
     notifier.ready(1);
@@ -251,10 +250,10 @@ fn a_guardian_without_a_good_certificate_is_told_so() {
         let trouble = notifier_with(&a, &[("b", b.address)], &security).trouble();
         assert!(trouble.contains(why), "{trouble}");
     }
-    // Where another node answers, nothing is sent.
+    // If another node answers, nothing is sent to it.
     let trouble = notifier_with(&a, &[("c", b.address)], &Security::Tls(authority.issue("a", NOW))).trouble();
     assert!(trouble.contains("a refuses c: its certificate is for b"), "{trouble}");
-    // A client that speaks TLS to a node that does not.
+    // A notifier with TLS dials a node without TLS.
     let clear = Node::start(hello("c", &VOTERS), anywhere());
     let trouble =
         notifier_with(&a, &[("c", clear.address)], &Security::Tls(authority.issue("a", NOW))).trouble();

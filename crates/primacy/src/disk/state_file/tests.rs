@@ -1,4 +1,4 @@
-//! Crashes in the middle of a write, damage, foreign files, and disks that fail.
+//! Interrupted writes, damage, foreign files, and failing disks.
 
 mod fuzz;
 
@@ -11,7 +11,7 @@ use primacy_stores::ownership;
 use super::*;
 use crate::disk::FILE_NAME_MAX;
 
-/// A directory of the test's own, removed at its end.
+/// A directory of this test, removed at its end.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -61,7 +61,7 @@ fn vote(term: u64) -> HardState {
     }
 }
 
-/// Makes a directory whose state has votes in the terms 1 to `terms`.
+/// Creates a directory whose state has votes in the terms 1 to `terms`.
 fn voted(terms: u64) -> Dir {
     let dir = Dir::new();
     let (mut state, _) = dir.open().unwrap();
@@ -71,7 +71,7 @@ fn voted(terms: u64) -> Dir {
     dir
 }
 
-/// A copy that was restored may have any rights, with which other users could lock the files or read them.
+/// A restored copy may have any permissions, by which other users could lock or read the files.
 #[test]
 fn files_that_others_may_open_are_closed_to_them() {
     let dir = voted(1);
@@ -88,11 +88,11 @@ fn files_that_others_may_open_are_closed_to_them() {
     }
 }
 
-/// The error names the user of a process that had the file open before.
+/// The error names the user of a process that opened the file earlier.
 #[test]
 fn a_state_that_another_user_has_locked_is_refused_with_whose_lock_it_is() {
     if !rustix::process::geteuid().is_root() {
-        // Not by a macro: what a test prints is not shown when it passes.
+        // Not by a macro: captured output is not shown when a test passes.
         let _ = io::stderr().write_all(b"NOT RUN: a lock of another user takes root\n");
         return;
     }
@@ -194,7 +194,7 @@ fn the_disks_of_those_who_vote_no_more_make_room() {
 
 #[test]
 fn a_torn_write_leaves_the_state_before_it() {
-    // Every way in which some sectors of the new slot may have reached the disk, and others not.
+    // Every combination of sectors of the new slot that may have reached the disk.
     let dir = voted(5);
     let before = fs::read(dir.state()).unwrap();
     let (slot, record) = read(&dir.state(), &open_existing(&dir.state()).unwrap()).unwrap();
@@ -215,8 +215,8 @@ fn a_torn_write_leaves_the_state_before_it() {
     }
 }
 
-/// Even of the newest slot: if a flipped bit were taken for a write that was interrupted, the node would go on with the state
-/// before it, and vote twice.
+/// Also in the newest slot: if a flipped bit were taken for an interrupted write, the node would go on with the state before
+/// it, and could vote twice.
 #[test]
 fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     for terms in [5, 6] {
@@ -224,7 +224,7 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
         let mut bytes = fs::read(dir.state()).unwrap();
         let scratch = dir.0.join("scratch");
         let mut counts = [0, 0];
-        // All bits of a short record, and at the borders of sectors; of the zeros some.
+        // All bits of the record, and around the borders of sectors; some of the zeros.
         let at_a_border = |at: usize| at % slot::SECTOR_LENGTH < 16 || at % slot::LENGTH < 160;
         for at in (0..FILE_LENGTH).filter(|&at| at_a_border(at) || (at % slot::LENGTH).is_multiple_of(61)) {
             for bit in 0..8 {
@@ -276,7 +276,7 @@ fn a_torn_slot_is_the_one_that_is_written_next() {
     assert_eq!(stored.hard_state, vote(5));
     assert_eq!(state.newest, newest.other());
     drop(state);
-    // Both are good again.
+    // Both slots are intact again.
     let bytes = fs::read(dir.state()).unwrap();
     for slot in bytes.chunks(slot::LENGTH) {
         assert_eq!(Record::decode(slot).unwrap().hard_state, vote(5));
@@ -294,7 +294,7 @@ fn the_order_of_the_slots_means_nothing() {
     }
 }
 
-/// Opens, expects a refusal, and checks that not one byte of the file was touched.
+/// Opens, expects a refusal, and checks that no byte of the file was changed.
 #[track_caller]
 fn refused(dir: &Dir, bytes: &[u8]) -> DiskError {
     fs::write(dir.state(), bytes).unwrap();
@@ -346,14 +346,14 @@ fn two_damaged_slots_are_refused_and_left_as_they_are() {
     assert!(matches!(error, DiskError::Damaged { .. }) && error.to_string().contains("readmit"), "{error}");
     assert!(matches!(refused(&dir, &[0; FILE_LENGTH]), DiskError::NotAStateFile { .. }));
     assert!(matches!(refused(&dir, &[b'x'; FILE_LENGTH]), DiskError::NotAStateFile { .. }));
-    // Two whole slots that cannot both be this node's.
+    // Two intact slots that cannot both belong to this node.
     let record = Record::decode(&good[..slot::LENGTH]).unwrap();
     let slot = |record: &Record| record.encode(&dir.state()).unwrap();
     let other_disk = Record { disk: DiskId([1; DiskId::LENGTH]), ..record.clone() };
     assert!(matches!(refused(&dir, &[slot(&record), slot(&other_disk)].concat()), DiskError::Damaged { .. }));
     let other_vote = Record { hard_state: vote(77), ..record.clone() };
     assert!(matches!(refused(&dir, &[slot(&record), slot(&other_vote)].concat()), DiskError::Damaged { .. }));
-    // One is written after the other, with the next number.
+    // The slots are written in turn, with consecutive numbers.
     let later = Record { sequence: record.sequence + 2, ..record.clone() };
     for other in [&record, &later] {
         assert!(matches!(refused(&dir, &[slot(&record), slot(other)].concat()), DiskError::Damaged { .. }));
@@ -394,7 +394,7 @@ fn bytes_with_a_right_checksum_cannot_panic_us() {
         }
         let _ = Record::decode(&seal(VERSION, 1, &record));
     }
-    // A length that is longer than the slot.
+    // A length above that of the slot.
     let mut slot = good;
     slot[24..28].copy_from_slice(&u32::MAX.to_be_bytes());
     let sum = slot::checksum(0, &slot[..slot::SECTOR_LENGTH]);
@@ -406,7 +406,7 @@ fn bytes_with_a_right_checksum_cannot_panic_us() {
 fn after_a_failed_write_nothing_is_written_until_the_file_is_opened_again() {
     let dir = voted(3);
     let (mut state, _) = dir.open().unwrap();
-    // Writes to this device end in "no space left", as on a full disk.
+    // Writes to this device fail with "no space left", as on a full disk.
     let good = std::mem::replace(&mut state.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
     let error = state.persist(&vote(4)).unwrap_err();
     assert!(matches!(error, DiskError::Full { .. }), "{error}");
@@ -424,7 +424,7 @@ fn after_a_failed_write_nothing_is_written_until_the_file_is_opened_again() {
 fn a_failed_flush_is_a_failed_write() {
     let dir = voted(3);
     let (mut state, _) = dir.open().unwrap();
-    // This device takes every write and can flush none.
+    // This device accepts every write and fails every flush.
     state.file = OpenOptions::new().write(true).open("/dev/null").unwrap();
     let error = state.persist(&vote(4)).unwrap_err();
     assert!(matches!(error, DiskError::Io { action: "write", .. }), "{error}");
@@ -445,7 +445,7 @@ fn too_many_peers_are_refused_before_anything_is_written() {
     };
     assert!(matches!(error, DiskError::TooLong { .. }), "{error}");
     assert!(known > 40, "{known}");
-    // There is room for the longest vote.
+    // There is room for the longest possible vote.
     let node = NodeId::new(&"x".repeat(NodeId::LENGTH_MAX)).unwrap();
     let voted_for = Some(Identity::new(node, Incarnation { count: u64::MAX, nonce: u64::MAX }));
     let promise = Duration::from_nanos(u64::MAX);
@@ -496,11 +496,11 @@ fn a_disk_that_was_replaced_never_comes_back() {
     let (mut state, stored) = dir.open().unwrap();
     let known = PeerDisk { disk: third, readmitted: true, former: [first, second].into() };
     assert_eq!(stored.peer_disks, BTreeMap::from([(c(), known.clone())]));
-    // A disk whose first sight was still to be recorded when the node was readmitted with another is no exception.
+    // The same for a disk that is recorded only after the node was readmitted with another one.
     let late = DiskId([4; DiskId::LENGTH]);
     state.record_peer_disk(c(), late).unwrap();
     assert!(matches!(state.readmit(c(), late), Err(DiskError::Replaced { .. })));
-    // Refusing is no failed write.
+    // A refusal is not a failed write.
     state.persist(&vote(1)).unwrap();
 }
 
@@ -527,7 +527,7 @@ fn the_bytes_on_the_disk_are_these() {
         log_reach: LogReach::default(),
     };
     let slot = record.encode(Path::new("x")).unwrap();
-    // The other sectors have their checksum, the sequence number, and nothing of so short a record.
+    // The other sectors have their checksum and the sequence number; the record does not reach into them.
     assert_eq!(&slot[512 + 4..1024], [&[0, 0, 0, 0, 0, 0, 1, 2][..], &[0; 500]].concat());
     let used = slot[..512].iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let hex: String = slot[..used].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -550,7 +550,7 @@ fn the_bytes_on_the_disk_are_these() {
     );
     assert_eq!(hex, golden);
     assert_eq!(Record::decode(&slot).unwrap(), record);
-    // With voters it is another version, which programs that would forget them refuse; nothing else is different.
+    // With voters the version differs, so that programs that would drop them refuse the file; everything else is equal.
     let record = Record { voters: Some(voters(3, &[(a(), "h:1"), (b(), "[::1]:2")])), ..record };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot[..512].iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -561,7 +561,7 @@ fn the_bytes_on_the_disk_are_these() {
     assert_eq!(Record::decode(&slot).unwrap(), record);
 }
 
-/// The voters that the record `(term, 2)` states.
+/// The voters in the record `(term, 2)`.
 fn voters(term: u64, members: &[(NodeId, &str)]) -> Arc<Voters> {
     let members = members.iter().map(|(node, address)| (*node, (*address).into())).collect();
     Arc::new(Voters { number: LeaderSequence { term: Term(term), counter: 2 }, members })
@@ -574,7 +574,7 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
         let bytes = fs::read(dir.state()).unwrap();
         bytes.chunks(slot::LENGTH).map(|slot| unseal(slot).unwrap().version).collect()
     };
-    // Without voters it is in the version that every program writes.
+    // Without voters the version is the one that every program writes.
     assert_eq!(versions(&dir), [1, 1]);
     let (mut state, stored) = dir.open().unwrap();
     assert_eq!(stored.voters, None);
@@ -586,11 +586,11 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     let (mut state, stored) = dir.open().unwrap();
     assert_eq!((stored.voters, stored.hard_state, stored.log_lost), (Some(second.clone()), vote(6), false));
     assert_eq!(versions(&dir), [2, 2]);
-    // Neither a vote nor a peer's disk takes their place.
+    // Neither a vote nor a peer's disk replaces them.
     state.record_peer_disk(b(), DiskId([1; DiskId::LENGTH])).unwrap();
     drop(state);
     assert_eq!(dir.open().unwrap().1.voters, Some(second));
-    // Nor would it forget that the log is lost.
+    // Nor is the loss of the log forgotten.
     let dir = voted(5);
     let (mut state, _) = dir.open().unwrap();
     state.persist_log_lost(true).unwrap();
@@ -601,7 +601,7 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     state.persist(&vote(6)).unwrap();
     drop(state);
     assert_eq!((dir.open().unwrap().1.log_lost, versions(&dir)), (false, vec![1, 1]));
-    // Nor how far it goes: that is written with whatever is next, and at once only where another segment was begun.
+    // Nor is the log's extent, which is written with the next write, and at once only if another segment was begun.
     let (mut state, _) = dir.open().unwrap();
     let reach = |segment, counter| LogReach { segment, last: LeaderSequence { term: Term(6), counter } };
     let before = fs::read(dir.state()).unwrap();
@@ -615,7 +615,7 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     drop(state);
     assert_eq!(dir.open().unwrap().1.log_reach, reach(1, 3));
     assert_eq!(versions(&dir), [2, 2]);
-    // Nor its durability.
+    // Nor is its durability.
     let (mut state, stored) = dir.open().unwrap();
     assert_eq!(stored.log, None);
     state.persist_log(Durability::Memory, false).unwrap();
@@ -628,10 +628,10 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
 fn as_many_voters_fit_as_is_said_with_their_disks_and_the_longest_vote_and_no_more() {
     let longest = "x".repeat(NodeId::LENGTH_MAX - 2);
     let node = |name: &str, index: usize| NodeId::new(&format!("{name}{index:02}")).unwrap();
-    // Names of 16 bytes and addresses of 32; and the longest of both: a host's name and a port.
+    // Names of 16 bytes and addresses of 32; and the longest of both: a host name and a port.
     for (count, name, address) in [(31, "n".repeat(14), 32), (7, longest.clone(), 253 + 6)] {
         let dir = Dir::new();
-        // The longest name that an election may have, so that nothing else leaves more room.
+        // With the longest name of an election, which leaves the least room.
         let me = NodeId::new(&"y".repeat(NodeId::LENGTH_MAX)).unwrap();
         let election = "e".repeat(FILE_NAME_MAX - 1 - NodeId::LENGTH_MAX - ".state.new".len());
         let (mut state, _) = StateFile::open(&dir.0, &election, me).unwrap();
@@ -644,7 +644,7 @@ fn as_many_voters_fit_as_is_said_with_their_disks_and_the_longest_vote_and_no_mo
         assert_eq!(fs::read(state.path()).unwrap(), before, "nothing was written");
         let fits = voters(u64::MAX, &members(count));
         state.persist_voters(&fits).unwrap();
-        // Then each of them may show its disk, and some come with another one; a vote fits always.
+        // Each of them may present its disk, and some are readmitted with another one; a vote always fits.
         for &voter in fits.members.keys() {
             state.record_peer_disk(voter, DiskId([1; DiskId::LENGTH])).unwrap();
         }
@@ -671,7 +671,7 @@ fn a_link_in_the_place_of_a_file_is_not_written_through() {
         let link = dir.0.join(format!("main@a.{end}"));
         symlink(&victim, &link).unwrap();
         match dir.open() {
-            // It was removed, as what an earlier attempt has left.
+            // The file was removed, like a leftover of an earlier attempt.
             Ok(_) => assert_eq!(end, "state.new"),
             Err(error) => {
                 assert!(error.to_string().contains("is a symbolic link"), "{end}: {error}");

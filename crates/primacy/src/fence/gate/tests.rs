@@ -6,12 +6,12 @@ use tokio::runtime::Builder;
 use super::*;
 use crate::fence::DurableFence;
 
-/// Practically without limit: a hang ends the test instead of the run.
+/// Practically without limit: if the test hangs, it fails instead of blocking the run.
 const PATIENT: Limits = Limits { patience: Duration::from_secs(60), grace: Duration::from_secs(60) };
 const IMPATIENT: Limits = Limits { patience: Duration::ZERO, grace: Duration::from_secs(60) };
 const STRICT: Limits = Limits { patience: Duration::ZERO, grace: Duration::ZERO };
 
-/// A directory with a fence in it.
+/// A directory with a fence.
 struct FenceDir(PathBuf);
 
 impl FenceDir {
@@ -50,7 +50,7 @@ async fn stale_below(gate: &Gate, presented: u64, highest: u64) {
     assert_eq!((was, named), (FencingToken(presented), FencingToken(highest)));
 }
 
-/// Starts to admit, and returns when the gate has seen the token.
+/// Begins an admission, and returns when the gate has seen the token.
 async fn begin(gate: &Gate, token: u64) -> tokio::task::JoinHandle<Result<Admitted, AdmissionError>> {
     let admitting = tokio::spawn({
         let gate = gate.clone();
@@ -130,7 +130,7 @@ fn what_does_not_end_in_time_is_revoked_and_then_waited_for() {
         drop(old);
         let newer = newer.await.unwrap().unwrap();
         drop(gate);
-        // Without a gate there is nothing that could revoke.
+        // Without the gate, nothing can revoke the request.
         assert!(timeout(Duration::ZERO, newer.revoked()).await.is_err());
     });
 }
@@ -162,7 +162,7 @@ fn a_raise_goes_on_when_the_one_who_began_it_has_gone() {
         assert!(gone.await.unwrap_err().is_cancelled());
         drop(old);
         gate.admit(FencingToken(8)).await.unwrap();
-        // An admission to a request that has gone delays no other.
+        // An admission whose request has gone delays no other one.
         gate.admit(FencingToken(9)).await.unwrap();
     });
 }
@@ -179,7 +179,7 @@ fn nothing_is_let_in_while_the_disk_fails() {
             let refused = gate.admit(FencingToken(token)).await.unwrap_err();
             assert!(matches!(refused, AdmissionError::Fence(_)), "{refused}");
         }
-        // What the file remembers is not known, so the token that was open is not let in either.
+        // The content of the file is not known, so requests of the former token are not admitted either.
         assert!(matches!(gate.admit(FencingToken(7)).await.unwrap_err(), AdmissionError::Fence(_)));
         stale_below(&gate, 6, 7).await;
         std::fs::rename(&aside, place.file()).unwrap();

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A service that counts its calls, and hands its body back; `wait` waits for a signal, or without end.
+/// A service that counts its calls, and returns the request's body; `wait` waits for a signal, or for ever.
 #[derive(Clone, Default)]
 struct Handler {
     called: Arc<AtomicU32>,

@@ -1,10 +1,10 @@
-//! Crashes between the steps of a snapshot and of a new segment: the log is as it was before, or as it is after.
+//! Crashes between the steps of a snapshot or of a new segment: afterwards the log is as before, or as after.
 
 use super::*;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A log of several segments before a snapshot was installed, and after that.
+/// A log of several segments, before and after the installation of a snapshot.
 fn around(install: &Arc<Snapshot>) -> (Dir, [(Files, Stored); 2]) {
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();
@@ -24,7 +24,7 @@ fn around(install: &Arc<Snapshot>) -> (Dir, [(Files, Stored); 2]) {
     (dir, [(before, stored), (after, twin.0)])
 }
 
-/// Opens a log of these files, which must have this content; and goes on with it.
+/// Opens a log of these files, which must have this content; then writes to it.
 #[track_caller]
 fn goes_on(dir: &Dir, files: &Files, stored: &Stored) {
     dir.put(files);
@@ -44,21 +44,21 @@ fn goes_on(dir: &Dir, files: &Files, stored: &Stored) {
 
 #[test]
 fn a_crash_between_any_two_steps_of_a_snapshot_leaves_the_old_state_or_the_new_one() {
-    // In the middle of the log, at its end, and above it, as it comes from another node.
+    // In the middle of the log, at its end, and above it, as from another node.
     for (install, begun) in [(number(2, 9), 0), (number(2, 19), 0), (number(50, 50), 1)] {
         let install = snapshot(install, &[7; 1_000]);
         let (dir, [(before, old), (after, new)]) = around(&install);
         let written = &after["snapshot"];
-        // Above the end of the log a segment goes on after it, and is there before another one is deleted.
+        // A snapshot above the end of the log needs a new segment, which exists before another one is deleted.
         let new_segments: Vec<_> = after.iter().filter(|(name, _)| !before.contains_key(*name)).collect();
         assert_eq!(new_segments.len(), begun);
-        // While it is written, and before it is renamed.
+        // While the file is written, and before it is renamed.
         for length in [0, 1, PAGE_LENGTH, PAGE_LENGTH + 500, written.len()] {
             let mut files = before.clone();
             files.insert(NEW_SNAPSHOT.to_owned(), written[..length].to_vec());
             goes_on(&dir, &files, &old);
         }
-        // After that, each way in which segments can have been deleted: a directory need not keep the order.
+        // After that, any subset of the segments may be deleted already: a directory need not keep the order.
         let segments: Vec<&String> = before.keys().filter(|name| !after.contains_key(*name)).collect();
         assert!((1..=8).contains(&segments.len()), "{}", segments.len());
         for (deleted, is_begun) in
@@ -82,7 +82,7 @@ fn nothing_is_deleted_before_the_snapshot_has_its_name() {
     let (dir, [(before, _), _]) = around(&snapshot(number(2, 9), b"s"));
     dir.put(&before);
     let (mut log, ..) = dir.open_small().unwrap();
-    // A directory in its place, which no file replaces.
+    // A directory has the name of the snapshot; no file replaces it.
     fs::remove_file(dir.log().join(SNAPSHOT)).unwrap();
     fs::create_dir(dir.log().join(SNAPSHOT)).unwrap();
     let error = log.write(&Write::Snapshot(snapshot(number(2, 9), b"s"))).unwrap_err();
@@ -96,8 +96,7 @@ fn nothing_is_deleted_before_the_snapshot_has_its_name() {
 
 #[test]
 fn the_last_block_is_written_once_more_when_the_log_is_opened() {
-    // The bytes that were read may be in the kernel's memory only, and be taken there for written although their
-    // flush has failed.
+    // The bytes that were read may be in the kernel's memory only, counted as written although their flush has failed.
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();
     written(&mut log, 2);
@@ -129,7 +128,7 @@ fn a_crash_while_a_segment_is_made_leaves_the_log_as_it_was() {
         files.insert(NEW_SEGMENT.to_owned(), made[..length].to_vec());
         goes_on(&dir, &files, &stored);
     }
-    // It has its name, and no block yet.
+    // The file has its name, and no block yet.
     goes_on(&dir, &after, &stored);
 }
 
@@ -137,7 +136,7 @@ fn a_crash_while_a_segment_is_made_leaves_the_log_as_it_was() {
 fn a_file_that_is_missing_is_noticed() {
     let (dir, [(before, _), (after, _)]) = around(&snapshot(number(2, 9), b"s"));
     for (files, missing) in [
-        // The second, after which a third goes on; the snapshot that comes before all.
+        // The second segment, which a third one follows; the snapshot before all of them.
         (&before, before.keys().nth(1).unwrap()),
         (&before, before.keys().last().unwrap()),
         (&after, after.keys().last().unwrap()),
@@ -148,12 +147,12 @@ fn a_file_that_is_missing_is_noticed() {
         let error = dir.refused();
         assert!(error.to_string().contains("missing"), "{missing}: {error}");
     }
-    // An older snapshot, from a backup, while the records after it are deleted.
+    // An older snapshot, from a backup, when the records after it are deleted.
     let mut files = after.clone();
     files.insert("snapshot".to_owned(), before["snapshot"].clone());
     dir.put(&files);
     assert!(matches!(dir.refused(), LogError::Damaged { .. }));
-    // A snapshot of another history, which the log does not pass.
+    // A snapshot of another history, whose number the log does not contain.
     let mut files = before.clone();
     let owner = Owner { election: "main".into(), node: a() };
     let mut other = Vec::new();

@@ -1,24 +1,24 @@
-//! Durations of an append, beside the same bytes in a bare file.
+//! Durations of an append, compared with writing the same bytes to a bare file.
 //!
 //! `PRIMACY_LOG_ROUNDS=2000 cargo test --release -p primacy --lib log_file::tests::figures -- --nocapture` prints a table.
-//! The columns are taken in turns, so that other work of the machine falls on all of them.
+//! The columns are measured in turns, so that other load of the machine affects all of them.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// The rounds of each append by default: enough to see that it works.
+/// The default number of rounds per append: enough to show that it works.
 const ROUNDS: usize = 12;
 /// The length of each record's payload, in bytes.
 const LENGTH: usize = 300;
 
-/// Something that is written to and flushed.
+/// A destination of writes and flushes.
 trait Written {
-    /// Writes so many records of [`LENGTH`] bytes.
+    /// Writes and flushes `count` records of [`LENGTH`] bytes.
     fn write(&mut self, count: u64);
 }
 
-/// A log that writes so many zeros in advance.
+/// A log with this step of preallocated zeros.
 struct Logged {
     dir: Dir,
     log: LogFile,
@@ -43,14 +43,14 @@ impl Written for Logged {
     }
 }
 
-/// The space that a bare file has in advance.
+/// The preallocated space of a bare file.
 enum Room {
     None,
     Places,
     Zeros,
 }
 
-/// A bare file, to which as many bytes are written as a block would have.
+/// A bare file that gets as many bytes as a block would have.
 struct Bare {
     _dir: Dir,
     file: File,
@@ -83,7 +83,7 @@ impl Written for Bare {
     }
 }
 
-/// About how many bytes the block of so many records has.
+/// The approximate length of a block of `count` records.
 fn bytes_of(count: u64) -> usize {
     usize::try_from(count).unwrap() * (LENGTH + 10) + BLOCK_HEADER_LENGTH
 }

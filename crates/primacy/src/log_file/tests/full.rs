@@ -1,14 +1,15 @@
-//! Real disks that are full or cannot be written: file systems of a few pages, each in a mount namespace of its own, which needs
-//! no privileges where users may have namespaces.
+//! Disks that are really full or cannot be written: file systems of a few pages, each in a mount namespace of its own. That
+//! needs no privileges on systems that permit user namespaces.
 
 use std::process::Command;
 
 use super::*;
 
-/// Names the mounted directory to the part of a test that runs in the namespace.
+/// The environment variable that names the mounted directory inside the namespace.
 const MOUNTED: &str = "PRIMACY_LOG_MOUNTED";
 
-/// Returns the mounted file system, in that part of the test; else runs that part, and checks that it came to its end.
+/// Returns the mounted file system inside the namespace; outside, runs the test inside, and checks that it has
+/// finished.
 fn mounted(test: &str) -> Option<Dir> {
     if let Some(dir) = std::env::var_os(MOUNTED) {
         return Some(Dir(PathBuf::from(dir)));
@@ -47,11 +48,11 @@ fn on_a_full_disk_nothing_is_acknowledged_and_what_was_is_still_there() {
     assert!(matches!(error, LogError::Full { .. }) && error.to_string().contains("make room"), "{error}");
     assert!(matches!(log.write(&Write::Append(vec![next])), Err(LogError::FailedBefore { .. })));
     drop(log);
-    // It is still full, and all acknowledged records are read, with or without the rest.
+    // The disk is still full, and all acknowledged records are read, with or without the rest.
     let (mut log, stored, _) = dir.open_small().unwrap();
     assert_eq!(stored, twin.0);
     assert!(stored.records.len() > 15, "{}", stored.records.len());
-    // There is no room for a snapshot either. The begun one is gone, and everything else is as it was.
+    // There is no room for a snapshot either. Its incomplete file is removed, and everything else is unchanged.
     let before = dir.files();
     let install = Write::Snapshot(snapshot(number(2, 10), &[4; 9_000]));
     let error = log.write(&install).unwrap_err();

@@ -1,10 +1,10 @@
-//! A segment or a snapshot that was torn, cut, flipped or forged is refused, or has its former content; it never has a mixture.
+//! A segment or a snapshot that was torn, cut, flipped or forged is refused or has its former content, and never a mixture.
 
 use primacy_fuzz::Draw;
 
 use super::*;
 
-/// The step of the segments that are made here, which is one sector.
+/// The step of these segments: one sector.
 const STEP: u64 = 512;
 
 #[test]
@@ -71,8 +71,8 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
     Record { number, body }
 }
 
-/// Written blocks, the last of which may have been torn, and damage to some of them. The blocks that are read are the first whole ones,
-/// to the byte; where a block was begun after one that is not whole, all are refused.
+/// Blocks of which the last one may be torn, with damage to some of them. The blocks that are read are exactly the first intact ones.
+/// If a block was begun after one that is not intact, all are refused.
 fn damaged_segment(draw: &mut Draw<'_>) {
     let header = header(draw);
     let mut good = header.encode();
@@ -100,7 +100,7 @@ fn damaged_segment(draw: &mut Draw<'_>) {
     for block in &blocks {
         burst(&mut bytes[block.clone()], draw);
     }
-    // In a part of the inputs, the file was cut off as well.
+    // For some of the inputs, the file was truncated as well.
     let cut = PAGE_LENGTH + usize::from(draw.short());
     if draw.byte() % 4 == 1 {
         bytes.truncate(cut);
@@ -127,7 +127,7 @@ fn damaged_segment(draw: &mut Draw<'_>) {
     }
 }
 
-/// The parts of these bytes that are in one sector each.
+/// Splits a range at the borders of sectors.
 fn sectors(range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
     const SECTOR_LENGTH: usize = 512;
     let (start, end) = (range.start, range.end);
@@ -135,13 +135,14 @@ fn sectors(range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |sector| (sector * SECTOR_LENGTH).max(start)..((sector + 1) * SECTOR_LENGTH).min(end))
 }
 
-/// Returns whether a part of the block was not written: a sector, or the one with all of the header, behind which bits may have flipped.
+/// Returns whether a part of the block was not written: a sector, or the part of the header's sector after which bits may have been
+/// flipped.
 fn has_unwritten(bytes: &[u8], block: &Range<usize>) -> bool {
     let header = block.start..block.start + BLOCK_HEADER_LENGTH;
     sectors(block).chain([header]).any(|part| bytes[part].iter().all(|&byte| byte == 0))
 }
 
-/// Takes some sectors of a block away that were not written yet.
+/// Erases some sectors of a block, as if they were not written yet.
 fn tear(bytes: &mut [u8], block: &Range<usize>, draw: &mut Draw<'_>) {
     let missing = draw.byte();
     for (_, sector) in sectors(block).take(8).enumerate().filter(|(index, _)| missing >> index & 1 == 1) {
@@ -149,8 +150,8 @@ fn tear(bytes: &mut [u8], block: &Range<usize>, draw: &mut Draw<'_>) {
     }
 }
 
-/// Flips bits of up to four bytes in a row, which a checksum of 32 bits is sure to notice, as long as they are not in part
-/// its own.
+/// Flips bits of up to four adjacent bytes. A checksum of 32 bits always detects that, unless the bytes are partly its
+/// own.
 fn burst(block: &mut [u8], draw: &mut Draw<'_>) {
     let at = usize::from(draw.short()) % block.len();
     let end = [4, 8, 12, 16, block.len()].into_iter().find(|end| at < *end).unwrap();
@@ -158,7 +159,7 @@ fn burst(block: &mut [u8], draw: &mut Draw<'_>) {
     block[at..end].iter_mut().zip(flips).for_each(|(byte, flip)| *byte ^= flip);
 }
 
-/// Right checksums and any content: what is read can be written, and is read as the same then.
+/// Right checksums and any content: if it can be read, it can be written, and then reads the same.
 fn forged_segment(draw: &mut Draw<'_>) {
     let version = u32::from(draw.byte() % 3);
     let first = page::seal(*b"PRIMLOG\x1a", version, draw.bytes());
@@ -184,7 +185,7 @@ fn forged_segment(draw: &mut Draw<'_>) {
     }
 }
 
-/// Any bytes: nothing of them is taken for anything.
+/// Any bytes: none of them is taken for a record.
 fn foreign_segment(bytes: &[u8]) {
     assert!(Header::decode(bytes).is_err() || bytes.len() >= PAGE_LENGTH);
     let id = SegmentId::new([9; SegmentId::LENGTH]);
@@ -213,11 +214,11 @@ fn written_snapshot(draw: &mut Draw<'_>) -> (Owner, Snapshot, Vec<u8>) {
     (owner, snapshot, bytes)
 }
 
-/// A snapshot with some bytes flipped, or cut off: it is refused, or as it was.
+/// A snapshot with some bytes flipped or truncated: it is refused, or unchanged.
 fn damaged_snapshot(draw: &mut Draw<'_>) {
     let (owner, snapshot, good) = written_snapshot(draw);
     let mut bytes = good.clone();
-    // Most of the first page are zeros.
+    // Most of the first page is zeros.
     let at = usize::from(draw.short()) % bytes.len();
     let at = if draw.byte() % 2 == 1 { at } else { PAGE_LENGTH + at % (bytes.len() - PAGE_LENGTH) };
     bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= draw.byte());
@@ -231,7 +232,7 @@ fn damaged_snapshot(draw: &mut Draw<'_>) {
     }
 }
 
-/// Right checksums of the first page, and any content there and after it.
+/// A first page with right checksums, and any content there and after it.
 fn forged_snapshot(draw: &mut Draw<'_>) {
     let version = u32::from(draw.byte() % 3);
     let mut bytes = page::seal(*b"PRIMSNP\x1a", version, draw.bytes());

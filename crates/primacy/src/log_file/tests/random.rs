@@ -1,10 +1,10 @@
-//! Long sequences of anything, with crashes between, against a twin that has nothing to it.
+//! Long random sequences of writes, with crashes between them, compared with a model.
 
 use primacy_core::rng::Rng;
 
 use super::*;
 
-/// Draws what may be written next.
+/// Draws the next write.
 struct Drawn {
     random: Rng,
     twin: Twin,
@@ -51,7 +51,7 @@ impl Drawn {
     }
 }
 
-/// Writes some sectors of a block behind the last one, as a crash leaves it; whether anything of it can be seen.
+/// Writes some sectors of a block after the last one, as a crash may leave them; returns whether any of it is visible.
 fn tear(log: &mut LogFile, random: &mut Rng) -> bool {
     const SECTOR_LENGTH: usize = 512;
     let Some(active) = &log.active else { return false };
@@ -99,6 +99,6 @@ fn whatever_is_written_in_whatever_order_is_found_again() {
             log = again;
         }
     }
-    // Segments at once, snapshots, times that it was opened, and torn tails: it was not about nothing.
+    // Segments, snapshots, openings, and torn tails all occurred: the test was not vacuous.
     assert!(counts.iter().zip([5, 60, 100, 30]).all(|(count, least)| *count >= least), "{counts:?}");
 }

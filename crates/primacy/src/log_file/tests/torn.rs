@@ -1,16 +1,16 @@
-//! Writes that did not come to their end, and damage: the one is overwritten with zeros, the other refused.
+//! Incomplete writes are overwritten with zeros; damage is refused.
 
 use primacy_core::rng::Rng;
 
 use super::page::SECTOR_LENGTH;
 use super::*;
 
-/// A log of a few blocks in one segment, taken apart.
+/// A log of a few blocks in one segment, with their ranges.
 struct Taken {
     dir: Dir,
     records: Vec<Record>,
     bytes: Vec<u8>,
-    /// The beginning and the end of each block; one record is in each.
+    /// The range of each block, which has one record.
     blocks: Vec<Range<usize>>,
 }
 
@@ -29,7 +29,7 @@ impl Taken {
         Self { dir, records, bytes, blocks: contents.blocks }
     }
 
-    /// Opens the log with these bytes, which must have these records and so many overwritten bytes; writes one more record, and opens
+    /// Opens the log with these bytes; expects `records` records, and `cut` overwritten bytes. Then writes one more record, and opens
     /// it once more.
     #[track_caller]
     fn opens(&self, bytes: &[u8], records: usize, cut: usize) {
@@ -63,7 +63,8 @@ fn a_segment_that_was_cut_at_any_byte_is_refused() {
     taken.opens(&taken.bytes, taken.records.len(), 0);
 }
 
-/// Even if it ends at a step: the block there has its length, and there was always room for another header.
+/// Even if it was truncated at a multiple of the step: the block states its length, and there is always room for
+/// another header.
 #[test]
 fn a_segment_that_was_cut_at_a_step_is_refused() {
     for length in 350..=512 {
@@ -92,7 +93,7 @@ fn a_segment_that_was_cut_at_a_step_is_refused() {
     }
 }
 
-/// If a rotten last block were taken for one that was not written, an acknowledged record would be lost.
+/// If a damaged last block were taken for an unwritten one, an acknowledged record would be lost.
 #[test]
 fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     let taken = Taken::new(2);
@@ -109,7 +110,7 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
                 assert!(error.to_string().contains(REPAIR_COMMAND), "{at}: {error}");
                 counts[0] += 1;
             } else if at < last.end + BLOCK_HEADER_LENGTH {
-                // No write leaves half of a header in one sector.
+                // No interrupted write leaves half of a header in one sector.
                 fs::write(taken.dir.segment(1), &bytes).unwrap();
                 assert!(matches!(taken.dir.refused(), LogError::Damaged { .. }), "{at}");
             } else if flip == 1 {
@@ -121,7 +122,7 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     assert!(counts.iter().all(|&count| count > 500), "{counts:?}");
 }
 
-/// Without it, a record of zeros would look like a record that was not written.
+/// Without the mask, a record of zeros would look like an unwritten one.
 #[test]
 fn no_record_makes_a_sector_of_zeros() {
     let taken = Taken::new(1);
@@ -157,15 +158,15 @@ fn of_a_torn_write_any_sectors_may_have_been_written() {
         }
         let contents = segment::contents(&header, &bytes).unwrap();
         assert_eq!((contents.blocks.len(), contents.end), (taken.blocks.len(), end), "{written:b}");
-        // A few of them as files.
+        // A few of them also as files.
         if written % 16 == 5 {
             taken.opens(&bytes, taken.records.len(), used(&bytes).len() - end);
         }
     }
 }
 
-/// A place where nothing was written has zeros. Whether it was written is known by the mark of what was flushed, and by the blocks
-/// after it. A limit is the last block of all, where the mark behind it did not reach the disk before the power was cut.
+/// Unwritten space reads as zeros. The mark of the last flush, and later blocks, show whether it was written. The exception is the
+/// last block, if its mark had not reached the disk before the power cut.
 #[test]
 fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_on_the_disk() {
     let dir = Dir::new();
@@ -185,7 +186,7 @@ fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_
     let whole = fs::read(dir.segment(1)).unwrap();
     lose();
     assert!(dir.open().unwrap_err().to_string().contains("blocks were flushed up to byte"));
-    // From any byte on, also from where a block begins.
+    // From any byte on, also from the beginning of a block.
     for from in (PAGE_LENGTH..used(&whole).len()).step_by(100) {
         let mut bytes = whole.clone();
         bytes[from..].fill(0);
@@ -202,7 +203,7 @@ fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_
         (records[..1].to_vec(), 1),
         "the record that was acknowledged is lost"
     );
-    // Of any block before the last one it is noticed also without the mark.
+    // Without the mark it is still noticed for any block but the last.
     let mut bytes = whole;
     bytes[LAST_SECTOR_AT..PAGE_LENGTH].fill(0);
     fs::write(dir.segment(1), bytes).unwrap();
@@ -215,7 +216,7 @@ fn flushed_blocks_that_read_as_zeros_are_missed_but_the_last_before_its_mark_is_
 fn a_block_that_was_begun_after_a_broken_one_proves_that_it_was_whole_once() {
     let taken = Taken::new(3);
     let [.., broken, last] = taken.blocks.as_slice() else { unreachable!("there are four") };
-    // Both are broken, the last one only in its content.
+    // Both are damaged, the last one only in its content.
     let mut bytes = taken.bytes.clone();
     bytes[broken.start + 3] ^= 1;
     bytes[last.end - 1] ^= 1;
@@ -223,7 +224,7 @@ fn a_block_that_was_begun_after_a_broken_one_proves_that_it_was_whole_once() {
     let error = taken.dir.refused().to_string();
     let [broken, later] = [broken, last].map(|block| format!("at byte {}", block.start));
     assert!(error.contains(&broken) && error.contains(&later), "{error}");
-    // Zeros in place of the whole block, as a sector that was lost reads.
+    // Zeros in place of the whole block, as from lost sectors.
     let mut bytes = taken.bytes.clone();
     bytes[taken.blocks[1].clone()].fill(0);
     fs::write(taken.dir.segment(1), &bytes).unwrap();
@@ -236,7 +237,7 @@ fn what_looks_like_a_block_and_was_not_written_there_as_one_is_none() {
     let id = Header::decode(&taken.bytes).unwrap().id;
     let end = taken.blocks.last().unwrap().end;
     let copied = taken.bytes[taken.blocks[3].clone()].to_vec();
-    // The same block once more, at another place; a block of another segment; and the beginning of a block whose content is both.
+    // The same block at another offset; a block of another segment; and the beginning of a block whose content is both.
     let other = SegmentId::new([0x11; SegmentId::LENGTH]);
     let foreign = block(&other, end, b"x");
     let mut of_both = block(&id, end, &[copied.as_slice(), &foreign, &copied].concat());
@@ -270,7 +271,7 @@ fn a_segment_before_the_last_one_is_never_torn() {
         let error = dir.refused();
         assert!(matches!(error, LogError::Damaged { .. }) && error.to_string().contains(says), "{error}");
     }
-    // The last block is gone as if it had never been.
+    // The last block is treated as if it had never been written.
     let mut without = bytes.clone();
     without[last].fill(0);
     fs::write(&first, &without).unwrap();
@@ -307,7 +308,7 @@ fn blocks_with_right_checksums_and_wrong_records_are_damage() {
 #[test]
 fn a_file_that_is_longer_than_any_segment_is_not_read() {
     let taken = Taken::new(1);
-    // It has no bytes on the disk.
+    // The file is sparse.
     let file = OpenOptions::new().write(true).open(taken.dir.segment(1)).unwrap();
     file.set_len(SEGMENT_LENGTH_READ_MAX + 1).unwrap();
     let error = taken.dir.open().unwrap_err();

@@ -1,7 +1,7 @@
-//! State file, snapshot and segments that do not belong together, and rot in each: the node is refused, or comes back as one that
-//! has lost something and knows it; it never goes on with less than it has promised.
+//! State files, snapshots and segments that do not belong together, and damage in each. The node is refused, or starts as one
+//! that knows what it has lost; it never goes on with less than it has promised.
 //!
-//! `PRIMACY_EVERY_BIT=1` has every bit flipped and every file cut at every length, in place of some.
+//! `PRIMACY_EVERY_BIT=1` flips every bit and cuts every file at every length, instead of some.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,12 +19,12 @@ use crate::log_file::{Repair, repair};
 
 /// Limits so low that a few records fill a segment.
 const LIMITS: Limits = Limits { segment: 4_096 + 600, block: 400, step: 512 };
-/// The number of states of the directory that are kept, one after the other.
+/// The number of successive states of the directory that are kept.
 const STAGES: usize = 3;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A directory of the test's own, removed at its end.
+/// A directory of this test, removed at its end.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -37,7 +37,7 @@ impl Dir {
         Self(dir)
     }
 
-    /// All files but the locks.
+    /// All files except the locks.
     fn files(&self) -> Files {
         let mut files = Files::new();
         for dir in [self.0.clone(), self.0.join("main@a.log")] {
@@ -51,7 +51,7 @@ impl Dir {
         files
     }
 
-    /// Has these files, and no others.
+    /// Replaces all files by these.
     fn put(&self, files: &Files) {
         for name in self.files().keys().filter(|name| !files.contains_key(*name)) {
             fs::remove_file(self.0.join(name)).unwrap();
@@ -118,7 +118,7 @@ fn live(dir: &Dir, of: &[NodeId], stage: usize) {
         let snapshot = Snapshot { number, voters: voters(of, number), state: Arc::from([5; 40]) };
         write(&Write::Snapshot(Arc::new(snapshot)));
     }
-    // The last thing is a write of the state, so that this knows all of the log.
+    // The last write is one of the state file, so that this knows the whole extent of the log.
     state.record_peer_disk(three()[2], crate::handshake::DiskId([stage.try_into().unwrap(); 16])).unwrap();
     state.persist(&HardState { promise: Duration::from_secs(2), ..hard(term) }).unwrap();
 }
@@ -133,22 +133,22 @@ fn stages(of: &[NodeId]) -> (Dir, [Files; STAGES]) {
     (dir, files)
 }
 
-/// The outcome of a start.
+/// The outcome of opening the files.
 #[derive(Debug, PartialEq, Eq)]
 enum Start {
-    /// It ends with the reason.
+    /// The node is refused, for this reason.
     Refused(&'static str),
-    /// It takes no part until the others have readmitted it.
+    /// The node waits until the others have readmitted it.
     LostItsDisk,
-    /// It asks the others for its log.
+    /// The node asks the others for its log.
     LostItsLog,
-    /// It goes on with the vote and the log of this stage.
+    /// The node goes on with the vote and the log of this stage.
     GoesOn(usize),
-    /// It starts as a new node.
+    /// The node starts as a new one.
     First,
 }
 
-/// Opens, and looks at what the node would go on with.
+/// Opens the files, and classifies the outcome.
 fn start(dir: &Dir, peers: &[NodeId]) -> Start {
     let (_state, stored, opened) = match dir.open(peers) {
         Ok(opened) => opened,
@@ -219,7 +219,7 @@ fn files_that_are_missing_are_missed() {
         dir.put(&files);
         assert_eq!(start(&dir, &three()), expected, "without {what}");
     }
-    // A segment was begun, and its first block is on no disk yet: it is missed also then.
+    // A segment was begun, and its first block is not on the disk yet: its absence is noticed even then.
     dir.put(&before);
     let (mut state, _, OpenLog { log, .. }) = dir.open(&three()).unwrap();
     let reach = log.reach();
@@ -228,7 +228,7 @@ fn files_that_are_missing_are_missed() {
     assert_eq!(start(&dir, &three()), Start::Refused("the log is damaged"));
 }
 
-/// Each of the three may be missing, or from any stage. What is believed belongs together.
+/// Each of the three files may be missing, or come from any stage. Accepted files belong together.
 #[test]
 fn files_of_different_times_are_not_believed() {
     let (dir, stages) = stages(&three());
@@ -249,7 +249,7 @@ fn files_of_different_times_are_not_believed() {
                 let told =
                     format!("state {state:?}, snapshot {snapshot:?}, segments {segments:?}: {begun:?}");
                 match &begun {
-                    // As a whole it is a copy from earlier, or one of its parts changes nothing.
+                    // Together they are an earlier copy, or the other part has no effect.
                     Start::GoesOn(stage) => assert!(state == Some(*stage) && segments == state, "{told}"),
                     Start::First => assert!(files.is_empty(), "{told}"),
                     Start::LostItsDisk => assert!(state.is_none() && has_log, "{told}"),
@@ -261,7 +261,7 @@ fn files_of_different_times_are_not_believed() {
         }
     }
     assert!(counts.len() == 5 && counts["GoesOn"] >= 3 && counts["Refused"] > 30, "{counts:?}");
-    // A state from earlier beside a log from later, and the other way round.
+    // An earlier state with a later log, and the other way round.
     for (state, log, expected) in
         [(1, 2, "the state is behind"), (0, 2, "the state is behind"), (2, 1, "the log is damaged")]
     {
@@ -270,28 +270,28 @@ fn files_of_different_times_are_not_believed() {
     }
 }
 
-/// No other voter could readmit it. The log has all terms in which it led, and so an operator can have the state made again.
+/// No other voter could readmit it. The log has all terms in which it led, so an operator can rebuild the state.
 #[test]
 fn the_only_voter_whose_state_is_lost_ends_and_gets_it_again_from_its_log() {
     let (dir, [.., now]) = stages(&[a()]);
     let files: Files = now.into_iter().filter(|(name, _)| !is_state(name)).collect();
     dir.put(&files);
     assert_eq!(start(&dir, &[a()]), Start::Refused("the state is lost"));
-    // Also if its configuration, which may be old, names others.
+    // Even if its configuration, which may be outdated, names other nodes.
     assert_eq!(start(&dir, &three()), Start::Refused("the state is lost"));
     assert!(dir.files() == files, "nothing was written");
     assert_eq!(repair(&dir.0, "main", a()).unwrap(), Repair::StateMade);
     let (_state, stored, opened) = dir.open(&[a()]).unwrap();
     assert_eq!((stored.hard_state.term, stored.hard_state.disk_state), (Term(3), DiskState::Recovered));
     assert!(!opened.log_lost && opened.log.reach().last == number(3, 12));
-    // Where others vote, they have to report their knowledge.
+    // If other nodes vote, they must report what they know.
     let (dir, [.., now]) = stages(&three());
     dir.put(&now.into_iter().filter(|(name, _)| !is_state(name)).collect());
     assert!(matches!(repair(&dir.0, "main", a()), Err(LogError::OthersVote { .. })));
     assert_eq!(start(&dir, &[a()]), Start::Refused("the state is lost"));
 }
 
-/// The log of an only voter is not put away, and its operator is not told to ask others for it.
+/// The log of the only voter is not renamed, and its operator is not told to get it from other nodes.
 #[test]
 fn the_damaged_log_of_the_only_voter_stays_where_it_is() {
     let damage = |of: &[NodeId], remembered: bool, keep_state: bool| {
@@ -314,18 +314,18 @@ fn the_damaged_log_of_the_only_voter_stays_where_it_is() {
     assert!(error.to_string().contains("there is nobody to ask"), "{error}");
     let kept = |files: Files| files.into_iter().filter(|(name, _)| !is_state(name)).collect::<Files>();
     assert!(kept(dir.files()) == kept(files), "it was left as it is");
-    // Without its state the voters are unknown.
+    // Without the state file the voters are unknown.
     let (dir, files) = damage(&[a()], false, false);
     assert_eq!(start(&dir, &[a()]), Start::Refused("both are lost"));
     assert!(matches!(repair(&dir.0, "main", a()), Err(LogError::BothLost { .. })));
     assert!(dir.files() == files, "nothing was written");
-    // Others have it.
+    // Other nodes have the records.
     let (dir, _) = damage(&three(), true, true);
     assert_eq!(start(&dir, &three()), Start::Refused("the log is damaged"));
     assert!(matches!(repair(&dir.0, "main", a()), Ok(Repair::SetAside(_))));
 }
 
-/// The step through the possible damages: one in so many is tried.
+/// The stride over the possible damages.
 fn stride(usual: usize) -> usize {
     if std::env::var_os("PRIMACY_EVERY_BIT").is_some() { 1 } else { usual }
 }
@@ -364,7 +364,7 @@ fn a_file_that_was_cut_at_any_length_is_refused() {
             dir.put(&files);
             match start(&dir, &three()) {
                 Start::Refused(_) => {}
-                // Only zeros behind the last block, up to a step.
+                // Only zeros after the last block were cut, at a multiple of the step.
                 Start::GoesOn(2) => assert!(is_segment(name) && length % 512 == 0, "{name} cut at {length}"),
                 other @ (Start::LostItsDisk | Start::LostItsLog | Start::GoesOn(_) | Start::First) => {
                     panic!("{name} cut at {length}: {other:?}")
@@ -374,7 +374,7 @@ fn a_file_that_was_cut_at_any_length_is_refused() {
     }
 }
 
-/// It was added to a cluster, or began it alone; and its list of peers is as it was then.
+/// It was added to a cluster, or began one alone, and its configured peers are outdated.
 #[test]
 fn a_node_that_has_kept_metadata_does_not_go_by_its_peers_without_it() {
     let dir = Dir::new();

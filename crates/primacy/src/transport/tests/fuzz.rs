@@ -1,4 +1,4 @@
-//! A client is connected to only if it sent what a peer sends, in the order in which a peer sends it.
+//! A client is connected only if it has sent what a peer sends, in the right order.
 
 use std::cmp::Ordering;
 use std::io::{Read as _, Write as _};
@@ -24,8 +24,8 @@ fn handshake() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     primacy_fuzz::hold("handshake", move |bytes| {
         let mut draw = Draw::new(bytes);
-        // The first byte decides which side this node is on, whether it knows the disk of `b`, and whether it keeps
-        // metadata.
+        // The first byte decides on which side this node is, whether it has recorded the disk of `b`, and whether it
+        // keeps metadata.
         let kind = draw.byte();
         let (disk_is_known, keeps) = (kind & 2 != 0, kind & 4 != 0);
         let input = PeerInput { disk_is_known, keeps, bytes: draw.rest() };
@@ -88,7 +88,7 @@ impl PeerInput<'_> {
             shake_hands(shared, &tcp, address, &pending).await.ok().map(|(_, caller)| caller.hello)
         });
         assert_eq!(connected.as_ref(), is_peer);
-        // TLS is answered before anything is read as a frame.
+        // TLS is recognised before anything is decoded as a frame.
         let is_tls = self.bytes.first() == Some(&0x16);
         match (came, welcome) {
             (_, Some(_)) => assert_eq!(said, [Frame::Welcome(self.me())]),
@@ -122,7 +122,7 @@ impl PeerInput<'_> {
         }
     }
 
-    /// The frames that a node which follows the protocol reads from the bytes; `None` for an invalid frame.
+    /// The frames that a correct node decodes from the bytes; `None` for an invalid frame.
     fn frames(&self, count: usize) -> Vec<Option<Frame>> {
         let mut deframer = Deframer::default();
         deframer.push(self.bytes);
@@ -133,7 +133,7 @@ impl PeerInput<'_> {
         frames
     }
 
-    /// True if only the first frame's sender is known, and its versions, which `a` does not speak.
+    /// True if only the sender and the versions of the first frame can be read, and `a` speaks none of these.
     fn is_of_other_versions(&self) -> bool {
         let mut deframer = Deframer::default();
         deframer.push(self.bytes);
@@ -141,8 +141,7 @@ impl PeerInput<'_> {
         matches!(decode(frame), Err(DecodeError::OtherVersion { .. }))
     }
 
-    /// True if `a` may talk to the node with this hello. The rule is written here once more, word by word, because
-    /// [`judge`] is under test.
+    /// True if `a` must accept this hello. The rule is spelled out here, because [`judge`] is under test.
     ///
     /// [`judge`]: crate::handshake::judge
     fn agrees(&self, theirs: &Hello) -> bool {
@@ -165,8 +164,7 @@ impl PeerInput<'_> {
             && matches!(theirs.role, Role::Node | Role::GuardianOf)
     }
 
-    /// Sends all of it to `a` at once, and nothing more. Returns the node with which `a` is connected then, and its
-    /// frames.
+    /// Sends all bytes to `a` at once. Returns the node with which `a` is connected afterwards, and its frames.
     fn talk(
         &self,
         runtime: &Runtime,
@@ -178,7 +176,7 @@ impl PeerInput<'_> {
         }
         let (inbox, _arrivals) = mpsc::channel(1);
         let shared = Shared::new(config, BTreeMap::new(), inbox).unwrap();
-        // Both ends are in this process; and no port is used up, of which a fuzzer would need thousands in a second.
+        // Both ends are in this process; TCP would use up ports, of which a fuzzer needs thousands per second.
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(self.bytes).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
@@ -192,7 +190,7 @@ impl PeerInput<'_> {
         drop(shared);
         let mut said = Vec::new();
         match theirs.read_to_end(&mut said) {
-            // What `a` has not read when it hangs up.
+            // `a` has closed the connection with unread bytes.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
             read => drop(read.unwrap()),
         }

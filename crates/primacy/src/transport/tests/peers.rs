@@ -1,29 +1,29 @@
-//! Meshes of nodes that keep metadata: peers come, go and move.
+//! Meshes of nodes with metadata: peers are added, removed and moved.
 
 use primacy_kv::machine;
 
 use super::*;
 use crate::handshake::tests::keeper;
 
-/// The voters that the record `(term, 1)` states.
+/// The voters in the record `(term, 1)`.
 fn stated(term: u64, members: &[(&str, &str)]) -> Arc<voters::Voters> {
     let members = members.iter().map(|(name, address)| (node(name), (*address).into())).collect();
     Arc::new(voters::Voters { number: LeaderSequence::first(Term(term)), members })
 }
 
 impl Node {
-    /// Sets these voters, and the peers.
+    /// Sets these voters as the voters and the peers.
     fn goes_by(&self, voters: &Arc<voters::Voters>) {
         self.mesh.set_peers(&voters.members, voters).unwrap();
     }
 
-    /// Waits until a connection was refused that is no peer's, and returns the refusal.
+    /// Waits until an unidentified connection is refused, and returns the refusal.
     async fn refused(&self) -> PeerRefusal {
         until(|| self.mesh.unidentified_refused().is_some()).await;
         self.mesh.unidentified_refused().unwrap()
     }
 
-    /// The next voters that a node sends, and that node.
+    /// Returns the next voters that a node sends, and that node.
     async fn told(&mut self) -> (NodeId, Arc<voters::Voters>) {
         loop {
             if let Arrival::Message { from, message: Word::Metadata(message) } = self.next().await
@@ -35,14 +35,14 @@ impl Node {
     }
 }
 
-/// A message that `from` sends in these tests: none that its mesh could send by itself.
+/// A test message from `from`, of a kind that its mesh never sends by itself.
 fn word(from: &Hello, round: u64) -> Word {
     let body = primacy_kv::replication::message::Body::Offer { number: LeaderSequence::first(Term(round)) };
     let incarnation = from.identity.incarnation;
     Word::Metadata(Box::new(machine::Message::Log { incarnation, term: Term(round), body }))
 }
 
-/// Waits for this word and no other of its kind.
+/// Waits for this message; any other of its kind fails the test.
 async fn hears(to: &mut Node, from: &Hello, round: u64) {
     loop {
         if let Arrival::Message { from: speaker, message } = to.next().await {
@@ -65,7 +65,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         let before = stated(3, &old);
         a.goes_by(&before);
         b.goes_by(&before);
-        // By its configuration, the newcomer votes.
+        // By its configuration, the new node is a voter.
         let me = keeper("x", 0, &with_x);
         let mut x = start(place_x, config(me.clone(), &[("a", at_a.clone()), ("b", at_b.clone())])).await;
         let refusal = a.refused().await;
@@ -73,7 +73,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         assert!(refusal.text.contains("{a, b} of the record (3, 1)"), "{}", refusal.text);
         assert!(refusal.text.contains("`primacy member add x=HOST:PORT`"), "{}", refusal.text);
         until(|| x.peer("a").refusal.is_some_and(|refusal| refusal.by_peer)).await;
-        // First the leader alone talks with it; it votes for no candidate yet.
+        // At first only the leader connects to it; it votes for no candidate yet.
         let mut reached = before.members.clone();
         reached.insert(node("x"), at_x.as_str().into());
         a.mesh.set_peers(&reached, &before).unwrap();
@@ -85,7 +85,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         assert_eq!(a.mesh.send(node("x"), word(&keeper("a", 0, &[]), 1)), Delivery::Written);
         hears(&mut x, &keeper("a", 0, &[]), 1).await;
         assert!(b.mesh.peers().iter().all(|peer| peer.node != node("x")));
-        // Then it is a voter for all.
+        // Then it is a voter for all nodes.
         let after = stated(4, &[old[0], old[1], ("x", &at_x)]);
         for node in [&a, &b, &x] {
             node.goes_by(&after);
@@ -95,7 +95,7 @@ fn one_that_is_added_is_let_in_and_dialled_and_one_that_was_not_is_told_what_to_
         x.link_to("b").await;
         assert_eq!(x.mesh.send(node("b"), word(&me, 2)), Delivery::Written);
         hears(&mut b, &me, 2).await;
-        // Nothing disturbed the nodes that knew each other before.
+        // The connections between the other nodes were not disturbed.
         assert_eq!(a.peer("b").inbound, Some(keeper("b", 0, &[]).identity));
         while let Ok(arrival) = a.inbox.try_recv() {
             assert!(!matches!(arrival, Arrival::Evidence(Evidence::Disconnected(_))), "{arrival:?}");
@@ -115,7 +115,7 @@ fn one_that_is_removed_hears_what_was_said_before_and_nothing_after_and_is_refus
         let mut said = ScriptedPeer::enter(&a, me.clone()).await;
         let mut guardian = ScriptedPeer::enter(&a, me.of_guardian()).await;
         a.connected("b").await;
-        // More than the kernel takes: what waits has to leave, too.
+        // More than the kernel takes: waiting bytes must be sent, too.
         let (mut sent, mut buffered) = (0, 0);
         while buffered < 100 {
             match a.mesh.send(node("b"), word(&keeper("a", 0, &[]), sent)) {
@@ -135,7 +135,7 @@ fn one_that_is_removed_hears_what_was_said_before_and_nothing_after_and_is_refus
         said.closed().await;
         guardian.closed().await;
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
-        // It comes back, with its former knowledge.
+        // It comes back with its former knowledge.
         for hello in [me.clone(), me.of_guardian()] {
             let mut again = ScriptedPeer::dial(&a).await;
             again.say(Frame::Hello(hello)).await;
@@ -163,7 +163,7 @@ fn one_that_has_moved_is_dialled_where_it_is_and_what_still_listens_elsewhere_is
         let mut after = accept(moved_b, me).await;
         a.link_to("b").await;
         assert_eq!(a.peer("b").address, at_moved);
-        // Told the same again, it leaves all as it is.
+        // The same voters again change nothing.
         a.goes_by(&moved);
         assert_eq!(a.mesh.send(node("b"), word(&keeper("a", 0, &[]), 7)), Delivery::Written);
         assert_eq!(after.hear().await, Frame::Message(word(&keeper("a", 0, &[]), 7)));
@@ -187,11 +187,11 @@ fn an_address_that_may_not_be_used_is_said_and_holds_up_nobody_else() {
             let trouble = a.peer(name).trouble.unwrap();
             assert!(trouble.contains(part), "{trouble}");
         }
-        // So it is before anybody is made a voter.
+        // The same check is made before a node is added.
         for (address, fits) in [("192.0.2.1:7", false), ("h", false), ("[::1]:7", true), ("host:7", true)] {
             assert_eq!(a.mesh.may_add(node("e"), address).is_ok(), fits, "{address}");
         }
-        // More voters than a frame has room for change nothing.
+        // If there are more voters than fit into a frame, nothing changes.
         let names: Vec<String> = (0..4000).map(|number| format!("voter-with-a-long-name-{number}")).collect();
         let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "[::1]:7")).collect();
         let many = stated(3, &many);
@@ -214,7 +214,7 @@ fn one_that_was_away_while_all_others_were_replaced_is_told_who_they_are() {
         assert_eq!(c.told().await, (node("d"), Arc::clone(&voters)));
         c.goes_by(&voters);
         c.link_to("d").await;
-        // The voters that `c` knew were older until then; now both have the same.
+        // The voters of `c` were older until then; now both have the same.
         let mut guardian = ScriptedPeer::dial(&c).await;
         guardian.say(Frame::Hello(keeper("d", 9, &["c", "d", "e"]).of_guardian())).await;
         let Frame::Welcome(theirs) = guardian.hear().await else { panic!("it is let in") };
@@ -243,7 +243,7 @@ fn under_tls_a_node_that_is_added_needs_nothing_but_its_name_in_its_certificate(
         a.connected("x").await;
         a.link_to("x").await;
         x.connected("a").await;
-        // Names that certificates cannot carry or tell apart are refused before they are in any list.
+        // Names that certificates cannot contain or distinguish are refused before they are in any list.
         for (name, fits) in [("y", true), ("7", false), ("X", false), ("A", false), ("y.", false)] {
             assert_eq!(a.mesh.may_add(node(name), "192.0.2.1:7").is_ok(), fits, "{name}");
         }

@@ -1,4 +1,4 @@
-//! Bad input from unauthenticated clients, while a pair of nodes talks: with TLS and without it.
+//! Bad input from unauthenticated clients while two nodes communicate, with and without TLS.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// `a` and `b`, which talk; all bad input goes to `a`.
+/// `a` and `b`, which are connected; all bad input goes to `a`.
 struct Target {
     a: Node,
     b: Node,
-    /// Its files are removed at the end.
+    /// The authority, whose files are removed at the end.
     authority: Option<Authority>,
     round: u64,
 }
@@ -49,7 +49,7 @@ impl Target {
         TcpStream::connect(self.a.mesh.local_addr()).await.unwrap()
     }
 
-    /// Nothing has come between the two since they met.
+    /// Checks that the two nodes are still connected as at the start.
     async fn undisturbed(&mut self) {
         self.round += 1;
         let message = heartbeat(&hello("b", &[]), self.round);
@@ -57,7 +57,7 @@ impl Target {
         assert_eq!(self.a.next().await, Arrival::Message { from: node("b"), message: Word::Quorum(message) });
     }
 
-    /// A peer that was not there before, at the worst time.
+    /// Connects a new peer, at the worst time.
     async fn another_comes(&mut self) -> Node {
         let [place] = places();
         let security = match &self.authority {
@@ -72,15 +72,15 @@ impl Target {
     }
 }
 
-/// A client that sends from a thread of its own, without a pause.
+/// A client that sends without a pause, from a thread of its own.
 struct Torrent {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<bool>,
 }
 
 impl Torrent {
-    /// Sends `opening`, and then `rest` repeatedly: until it is hung up on, or, because a test whose thread is kept
-    /// from working cannot end it, until half of the test's time is over.
+    /// Sends `opening`, and then `rest` repeatedly, until the connection is closed; or until half of the test's time is
+    /// over, because a test whose thread is blocked could not end it.
     fn start(mut to: impl Write + Send + 'static, opening: Vec<u8>, rest: Vec<u8>) -> Self {
         let (stop, stopped) = (Arc::new(AtomicBool::new(false)), StdInstant::now() + BOUND / 2);
         let told = Arc::clone(&stop);
@@ -94,7 +94,7 @@ impl Torrent {
         Self { stop, thread }
     }
 
-    /// True if it was hung up on.
+    /// Returns true if the connection was closed by the other side.
     async fn end(self) -> bool {
         self.stop.store(true, Ordering::Relaxed);
         self.was_hung_up_on().await
@@ -106,7 +106,7 @@ impl Torrent {
     }
 }
 
-/// The same story without TLS and with it.
+/// Runs the same test with and without TLS.
 fn both_ways<F: Future<Output = ()>>(story: impl Fn(Option<Authority>) -> F) {
     run(story(None));
     run(story(Some(Authority::new())));
@@ -117,9 +117,9 @@ fn random(length: usize) -> Vec<u8> {
     (0..length).map(|_| random.next_u64().to_be_bytes()[0]).collect()
 }
 
-/// Sends until the other side has heard enough, and waits until it hangs up.
+/// Sends bytes until the other side closes the connection.
 async fn pour(stream: &mut TcpStream, bytes: &[u8]) {
-    // A client that is hung up on in the middle of a frame cannot end it.
+    // Writing fails if the connection is closed in the middle of a frame.
     let _ = stream.write_all(bytes).await;
     let _ = stream.read(&mut [0; 1024]).await;
 }
@@ -130,7 +130,7 @@ fn a_mebibyte_of_random_bytes_costs_one_connection() {
         let mut target = Target::start(authority, Limits::default()).await;
         let bytes = random(1 << 20);
         pour(&mut target.dial().await, &bytes).await;
-        // The same behind the beginning of a frame, of a handshake of TLS, and of a frame of the right size.
+        // The same after the beginning of a frame, of a TLS handshake, and of a frame of a valid length.
         for start in [&[0, 0, 0xff, 0xff][..], &[0x16, 3, 1, 0x02, 0], &[0x16, 0xff, 0xff], &[0, 0, 0, 9]] {
             let bytes = [start, &bytes].concat();
             pour(&mut target.dial().await, &bytes).await;
@@ -166,7 +166,7 @@ fn one_that_says_a_byte_at_a_time_has_no_more_time_than_others() {
         let begun = StdInstant::now();
         for bytes in [hello, of_tls] {
             let mut slow = target.dial().await;
-            // Far too slowly to end in time, and as steadily as a living peer.
+            // Too slow to end in time, and as regular as a running peer.
             let mut pace = interval(StdDuration::from_millis(40));
             for byte in bytes {
                 pace.tick().await;
@@ -174,7 +174,7 @@ fn one_that_says_a_byte_at_a_time_has_no_more_time_than_others() {
                     break;
                 }
             }
-            // It may have been sent the reason; then it was hung up on.
+            // It may have received the reason; then the connection was closed.
             let _ = slow.read_to_end(&mut Vec::new()).await;
         }
         let gone = |counters: &Counters| {
@@ -193,7 +193,7 @@ fn a_thousand_connections_that_say_nothing_keep_no_peer_out() {
         let mut target = Target::start(authority, Limits::default()).await;
         let limit = target.a.mesh.shared.limits.pending_max;
         let mut silent = Vec::new();
-        // As many at a time as this process has descriptors for; the first ones are hung up on meanwhile.
+        // As many at a time as this process has descriptors for; the first ones are closed meanwhile.
         for _ in 0..1000 {
             silent.push(target.dial().await);
             if silent.len() > 2 * limit {
@@ -231,7 +231,7 @@ fn strangers_that_talk_on_after_they_were_refused_take_no_time_from_others() {
     both_ways(|authority| async {
         let mut target = Target::start(authority, Limits::default()).await;
         let hello = codec::encode("main", &Frame::Hello(hello("c", &["a", "b", "c"]))).unwrap();
-        // The protocol that the other one of the two expects.
+        // The protocol that `a` does not expect.
         let opening = if target.authority.is_some() { hello } else { vec![0x16, 3, 1] };
         let count = target.a.mesh.shared.limits.pending_max;
         let mut torrents = Vec::new();

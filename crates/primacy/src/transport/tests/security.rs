@@ -1,4 +1,4 @@
-//! Meshes under TLS, and their answers to clients that do not belong.
+//! Meshes under TLS, and their answers to clients without a valid certificate.
 
 use crate::handshake::TlsProblem;
 use crate::transport::session::Session;
@@ -13,7 +13,7 @@ fn tls_of(problem: TlsProblem) -> RefusalKind {
     RefusalKind::Tls(problem)
 }
 
-/// `name` among [`VOTERS`], with this protection.
+/// Starts `name` as one of [`VOTERS`], with this security.
 async fn secured(
     listener: TcpListener,
     name: &str,
@@ -24,7 +24,7 @@ async fn secured(
     start(listener, MeshConfig { security, limits, ..config(hello(name, &VOTERS), peers) }).await
 }
 
-/// `a` and `b` under the certificates of one authority, and a free place for `c`, which both dial.
+/// `a` and `b` with certificates of one authority, and a listener for `c`, which both dial.
 struct Pair {
     authority: Authority,
     a: Node,
@@ -48,14 +48,14 @@ impl Pair {
         Self { authority, a, b, place_c: Some(place_c) }
     }
 
-    /// `c`, with any certificates.
+    /// Starts `c` with any certificates.
     async fn with_c(&mut self, security: Security) -> Node {
         let [(_, at_a), (_, at_b)] = [&self.a, &self.b].map(|node| ("", node.mesh.local_addr().to_string()));
         let place = self.place_c.take().unwrap();
         secured(place, "c", &[("a", at_a), ("b", at_b)], security, Limits::default()).await
     }
 
-    /// They talk to each other, and nothing has come between them since they met.
+    /// Checks that the two nodes are still connected, with no other arrivals since the start.
     async fn still_talk(&mut self, round: u64) {
         for (name, other) in [("a", "b"), ("b", "a")] {
             let (from, to) = if name == "a" { (&self.a, &mut self.b) } else { (&self.b, &mut self.a) };
@@ -74,7 +74,7 @@ impl Pair {
     }
 }
 
-/// A client that speaks the frames by hand, under TLS.
+/// Connects a client that sends frames by hand, under TLS.
 async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &str) -> ScriptedPeer {
     let tcp =
         prepare(TcpStream::connect(target.mesh.local_addr()).await.unwrap(), &Limits::default()).unwrap();
@@ -98,8 +98,8 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
         let certificate = a.mesh.certificate().unwrap();
         assert_eq!((certificate.replaced, certificate.trouble), (0, None));
 
-        // Both of them have dialled `c`. The message to it is in its kernel though this thread has not given up
-        // control, and is unreadable on the network.
+        // Both have dialled `c`. The message to it is in its kernel though this thread has not yielded, and is
+        // unreadable on the network.
         let listener = tokio::net::TcpListener::from_std(place_c.unwrap()).unwrap();
         let mine = credentials(&authority.issue("c", NOW), "c");
         let raw = loop {
@@ -159,8 +159,8 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
     });
 }
 
-/// Checks the refusals when `c` comes with these certificates, on its side and on the others': the counts, and a
-/// part of each text.
+/// Checks the refusals when `c` uses these certificates, on its side and on the others': the counters, and a part of
+/// each text.
 async fn refused_certificate(
     security_of_c: impl FnOnce(&Authority) -> Security,
     (found, found_text): (TlsProblem, &str),
@@ -215,7 +215,7 @@ fn a_certificate_of_another_authority_is_refused_and_both_sides_say_so() {
         run(async {
             let other = Authority::named(name);
             refused_certificate(
-                // It trusts the others; only they do not trust it.
+                // It accepts the other nodes' certificates; only they refuse its own.
                 |authority| {
                     let files = TlsFiles { ca: authority.dir.join("ca.pem"), ..other.issue("c", NOW) };
                     Security::Tls(files)
@@ -232,7 +232,7 @@ fn a_certificate_of_another_authority_is_refused_and_both_sides_say_so() {
 fn a_certificate_of_another_node_is_refused_whoever_dials() {
     run(async {
         let mut pair = Pair::start(Limits::default()).await;
-        // A good certificate, and not that of the node that it claims to be.
+        // A valid certificate of another node than the client claims to be.
         let mut liar = dial_under_tls(&pair.a, &pair.authority, "c").await;
         liar.say(Frame::Hello(hello("b", &VOTERS))).await;
         let Frame::Refused(refused) = liar.hear().await else { panic!("it is refused") };
@@ -244,14 +244,14 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         let mut guardian = dial_under_tls(&pair.a, &pair.authority, "c").await;
         guardian.say(Frame::Hello(hello("b", &VOTERS).of_guardian())).await;
         assert!(matches!(guardian.hear().await, Frame::Refused(_)));
-        // A client without a certificate claims to be `b`, too. A made-up claim is not shown with `b`.
+        // A client without a certificate claims to be `b`, too. An unproved claim is not shown with `b`.
         let mut clear = ScriptedPeer::dial(&pair.a).await;
         clear.say(Frame::Hello(hello("b", &VOTERS))).await;
         assert!(matches!(clear.hear().await, Frame::Refused(_)));
         let refused = pair.a.mesh.unidentified_refused().unwrap();
         assert!(refused.text.contains("a refuses b: it speaks cleartext"), "{}", refused.text);
         assert_eq!(pair.a.peer("b").refusal, None);
-        // Where `a` looks for `c`, `b` answers as itself.
+        // At the address of `c`, `b` answers as itself.
         let place = pair.place_c.take().unwrap();
         let security = Security::Tls(pair.authority.issue("b", NOW));
         let impostor = secured(place, "b", &[], security, Limits::default()).await;
@@ -305,7 +305,7 @@ fn one_without_a_certificate_is_refused_and_told_so() {
         let tcp = prepare(TcpStream::connect(address).await.unwrap(), &Limits::default()).unwrap();
         let mine = anonymous(&pair.authority.issue("c", NOW), "c");
         let session = Session::dial(tcp, &mine, node("a")).unwrap();
-        // To the dialling side, the handshake seems to have succeeded; then it hears otherwise.
+        // On the dialling side the handshake seems to have succeeded; then it receives the alert.
         session.shake_hands().await.unwrap();
         let mut nobody = Connection::new(Rc::new(Stream::Tls(Box::new(session))));
         let error = nobody.read().await.unwrap_err();
@@ -326,7 +326,7 @@ fn one_that_speaks_cleartext_and_one_that_speaks_tls_tell_each_other() {
     run(async {
         let mut pair = Pair::start(Limits::default()).await;
         let c = pair.with_c(Security::Loopback).await;
-        // `c` has dialled `a`: it hears in cleartext that this is not enough.
+        // `c` has dialled `a`, and gets the refusal in cleartext.
         until(|| c.peer("a").refusal.is_some()).await;
         let refusal = c.peer("a").refusal.unwrap();
         assert_eq!((refusal.by_peer, refusal.kind), (true, tls_of(TlsProblem::Cleartext)));
@@ -355,7 +355,7 @@ fn certificates_are_replaced_under_load_and_nobody_is_disconnected() {
             for name in ["a", "b"] {
                 pair.authority.issue(name, Valid(-60, 7200 + i64::try_from(round).unwrap()));
             }
-            // Both make a new connection, and the old one goes when the new one is there.
+            // Both make a new connection, and close the old one when the new one is established.
             let replaced = |node: &Node| node.mesh.certificate().unwrap().replaced > round;
             until(|| replaced(&pair.a) && replaced(&pair.b)).await;
             for (one, other) in [(&mut pair.b, "a"), (&mut pair.a, "b")] {
@@ -380,7 +380,7 @@ fn a_connection_does_not_outlive_the_trust_in_its_certificate_for_long() {
         let brief = Duration::from_millis(20);
         let limits = Limits { certificate_check: brief, certificate_grace: brief, ..Limits::default() };
         let mut pair = Pair::start(limits).await;
-        // From now on `a` trusts another authority, which has issued its own certificate.
+        // From now on `a` accepts another authority, which has issued its own certificate.
         let other = Authority::named("another");
         let Security::Tls(files) = pair.a.mesh.shared.security.clone() else { panic!("it has files") };
         replace(&files.ca, &other.pem);

@@ -1,4 +1,5 @@
-//! Nodes of several versions, over real connections. The content of version 2 is not known; that it speaks 1 and 2 is.
+//! Nodes of several versions, over real connections. The content of version 2 does not exist yet; these nodes only
+//! claim to speak versions 1 and 2.
 
 use std::sync::Arc;
 
@@ -19,12 +20,11 @@ const THIS: Versions = Versions { lowest: 1, highest: 1 };
 const NEXT: Versions = Versions { lowest: 1, highest: 2 };
 const AFTER_NEXT: Versions = Versions { lowest: 2, highest: 3 };
 
-/// A word that only a later version knows: a frame with the tag 100.
+/// A message that only a later version knows: a frame with the tag 100.
 const LATER_WORD: [u8; 7] = [0, 0, 0, 3, 0xa2, 0x06, 0];
 
-/// A hello of version 9: the fields that keep their places in every version, and a role that is no number any more. The lengths are
-/// those of the
-/// frame, of the election's name, of the hello, of the identity, of the name and of the incarnation.
+/// A hello of version 9: the fields that keep their places in every version, and a role that is no longer a number. The lengths are
+/// those of the frame, of the election's name, of the hello, of the identity, of the name and of the incarnation.
 const HELLO_OF_VERSION_9: &[u8] = b"\0\0\0\x24\x0a\x04main\x12\x1c\x08\x09\x1a\x10\x0a\x01b\x12\x0b\x08\x01\x11\0\0\0\0\0\0\0\x62\x20\x63\xf8\x3f\x01\x90\x01\x08";
 
 #[test]
@@ -67,7 +67,7 @@ fn what_only_a_newer_peer_knows_is_counted_and_what_both_know_is_heard() {
     });
 }
 
-/// The refusal that `one` has noted of `other`, whichever side refused.
+/// The refusal that `one` has recorded of `other`, whichever side refused.
 async fn refusal(one: &Node, other: &str) -> PeerRefusal {
     until(|| one.peer(other).refusal.is_some()).await;
     one.peer(other).refusal.unwrap()
@@ -89,7 +89,7 @@ fn a_node_without_a_common_version_is_refused_by_both_sides_and_the_others_go_on
             let c = start(place_c, config(me, &others(&peers, "c"))).await;
             let (by_a, by_c) = (refusal(&a, "c").await, refusal(&c, "a").await);
             assert_eq!((by_a.kind, by_c.kind), (RefusalKind::ProtocolVersion, RefusalKind::ProtocolVersion));
-            // Each side may have been the one that refused.
+            // Either side may have refused.
             for text in [&by_a.text, &by_c.text] {
                 let advice = format!("none in common; upgrade {older}, one version after the other");
                 let both = text.contains("c speaks version") && text.contains("a speaks version 1");
@@ -108,7 +108,7 @@ fn a_node_without_a_common_version_is_refused_by_both_sides_and_the_others_go_on
     }
 }
 
-/// The text with which a node refuses a client with this hello.
+/// Returns the text with which a node refuses a client with this hello.
 async fn shaken(target: &Node, me: Hello) -> String {
     let mut scripted = ScriptedPeer::dial(target).await;
     scripted.say(Frame::Hello(me)).await;
@@ -133,7 +133,7 @@ fn a_hello_of_which_only_the_version_can_be_read_is_refused_for_that() {
     });
 }
 
-/// The frames of a leader: the beginning of a term, and a record in a later format.
+/// The frame of a leader: the beginning of a term, and a record in a later format.
 fn later_record(leader: &Hello) -> Frame {
     let (first, incarnation) = (LeaderSequence::first(Term(7)), leader.identity.incarnation);
     let members = leader.voters.iter().map(|voter| (voter, Arc::from("127.0.0.1:1"))).collect();
@@ -150,7 +150,7 @@ fn later_record(leader: &Hello) -> Frame {
     Frame::Message(Word::Metadata(Box::new(machine::Message::Log { incarnation, term: Term(7), body })))
 }
 
-/// It would have another state than the others from then on, and not know it.
+/// Otherwise it would have another state than the other nodes from then on, without knowing it.
 #[test]
 fn a_node_that_is_sent_a_record_of_a_later_version_ends_and_says_so_and_has_taken_nothing() {
     run(async {

@@ -1,4 +1,4 @@
-//! Files of certificates, good and bad, and authorities to make them with.
+//! Certificate files, good and bad, and authorities to issue them.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,7 +17,7 @@ use super::*;
 use crate::handshake::TlsProblem;
 use crate::handshake::tests::node;
 
-/// The beginning and the end of a certificate's validity: seconds before and after now.
+/// The validity of a certificate: seconds before and after now.
 #[derive(Clone, Copy)]
 pub(crate) struct Valid(pub(crate) i64, pub(crate) i64);
 
@@ -25,7 +25,7 @@ pub(crate) const NOW: Valid = Valid(-3600, 3600);
 pub(crate) const PAST: Valid = Valid(-7200, -3600);
 pub(crate) const FUTURE: Valid = Valid(3600, 7200);
 
-/// An authority, and a directory for its certificates.
+/// An authority with a directory for its certificates.
 pub(crate) struct Authority {
     pub(crate) dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -51,7 +51,7 @@ impl Authority {
         Self { dir, issuer: Issuer::new(params, key), pem }
     }
 
-    /// The files of a node, made or made anew.
+    /// Issues the files of a node, or replaces them.
     pub(crate) fn issue(&self, name: &str, valid: Valid) -> TlsFiles {
         let files = TlsFiles {
             certificate: self.dir.join(format!("{name}.pem")),
@@ -68,7 +68,7 @@ impl Authority {
         replace(&files.key, &key);
     }
 
-    /// The files of a node that may answer and not dial.
+    /// Issues the files of a node that may accept and not dial.
     pub(crate) fn issue_for_one_side(&self, name: &str) -> TlsFiles {
         let files = self.issue(name, NOW);
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -78,7 +78,7 @@ impl Authority {
         files
     }
 
-    /// A certificate and its key.
+    /// Issues a certificate and its key.
     fn make(&self, names: &str, from: i64, until: i64) -> (String, String) {
         let names: Vec<String> = names.split(',').map(str::to_owned).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -99,7 +99,7 @@ impl Drop for Authority {
     }
 }
 
-/// Credentials of a client without a certificate.
+/// The credentials of a client without a certificate.
 pub(crate) fn anonymous(files: &TlsFiles, name: &str) -> Credentials {
     let mut credentials = load::load(files, node(name), "e", Sides::Both, 0).unwrap();
     let builder =
@@ -112,7 +112,7 @@ pub(crate) fn anonymous(files: &TlsFiles, name: &str) -> Credentials {
     credentials
 }
 
-/// Replaces a file as a careful operator does: at once, and closed to others.
+/// Replaces a file as an operator should: atomically, and not readable for others.
 pub(crate) fn replace(path: &Path, content: &str) {
     let fresh = path.with_extension("new");
     fs::write(&fresh, content).unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn credentials(files: &TlsFiles, name: &str) -> Arc<Credentials> {
     Tls::open(files, node(name), "e", [], Sides::Both).unwrap().current()
 }
 
-/// The state after a look at the files.
+/// The status after a check of the files.
 fn looked_at(tls: &Tls) -> CertificateStatus {
     tls.current();
     tls.status()
@@ -180,7 +180,7 @@ fn files_that_others_can_change_are_refused() {
         let command = format!("chmod go-w {}", files.ca.display());
         assert_eq!(opened.is_err_and(|error| error.to_string().contains(&command)), exposed, "{mode:o}");
     }
-    // Who has no right to give files away is not root, and then the owner is he himself.
+    // Without the right to give files away, the process is not root, and it owns the files itself.
     let me = rustix::process::geteuid().as_raw();
     for (path, what) in [(&files.key, "key"), (&files.ca, "certificate of an authority")] {
         let given = std::os::unix::fs::chown(path, Some(me + 1), None).is_ok();
@@ -215,7 +215,7 @@ fn a_certificate_that_was_too_new_at_the_start_is_as_good_as_any_when_its_time_h
     let status = tls.status_at(then);
     assert!(status.trouble.unwrap().contains("a.pem expired at"));
     assert_eq!((status.replaced, status.replacements_refused, status.valid_until), (0, 1, first.valid.1));
-    // And a certificate that was good expires while the node runs.
+    // A valid certificate may also expire while the node runs.
     let tls = Tls::open(&authority.issue("b", NOW), node("b"), "e", [], Sides::Both).unwrap();
     assert_eq!(tls.status().trouble, None);
     let end = tls.current().valid.1;
@@ -280,7 +280,7 @@ fn a_replacement_is_used_when_all_of_it_is_there_and_good() {
     let first = tls.current();
     assert_eq!(first.serial, tls.current().serial, "nothing has changed");
     let (certificate, key) = authority.make("a", -60, 7200);
-    // The certificate comes first, and for a while its key is another one's.
+    // The certificate is replaced first, and for a while the key does not belong to it.
     replace(&files.certificate, &certificate);
     assert_eq!(tls.current().serial, first.serial);
     let status = tls.status();
@@ -296,7 +296,7 @@ fn a_replacement_is_used_when_all_of_it_is_there_and_good() {
     assert!(second.serial > first.serial && second.valid.1 > first.valid.1);
     let status = tls.status();
     assert_eq!((status.replaced, status.trouble), (1, None));
-    // Cut off, gone, and of another node: none of them is used.
+    // Truncated, deleted, and of another node: none of them is used.
     fs::write(&files.certificate, &certificate[..certificate.len() / 2]).unwrap();
     assert_eq!(tls.current().serial, second.serial);
     fs::remove_file(&files.certificate).unwrap();
@@ -319,7 +319,7 @@ fn a_good_certificate_is_not_replaced_by_one_that_others_refuse() {
     Authority::named("other").issue_into(&files, "a", NOW);
     assert!(looked_at(&tls).trouble.unwrap().contains("was not issued by an authority of"));
     assert_eq!(tls.current().serial, first);
-    // But a node starts with any files, because the clock or the authorities may be at fault.
+    // But a node starts with any certificate, because the clock or the authorities may be wrong.
     let late = Tls::open(&authority.issue("b", PAST), node("b"), "e", [], Sides::Both).unwrap();
     assert!(looked_at(&late).trouble.unwrap().contains("expired"));
     authority.issue("b", FUTURE);
@@ -367,11 +367,11 @@ fn times_are_written_as_people_write_them() {
     for (seconds, text) in written {
         assert_eq!(failure::utc(seconds), text);
     }
-    // The end of time must not panic.
+    // The greatest time must not panic.
     failure::utc(u64::MAX);
 }
 
-/// One authority, two clusters: a node whose certificate names its cluster is not admitted as a node of the other one, in either
+/// One authority, two clusters: a node whose certificate names its cluster is not admitted in the other one, in either
 /// direction.
 #[test]
 fn a_certificate_of_one_cluster_is_not_good_in_another_under_the_same_authority() {
@@ -397,7 +397,7 @@ fn a_certificate_of_one_cluster_is_not_good_in_another_under_the_same_authority(
             assert_eq!(judged, accepted, "{:?} {presenter:?}", mine.names);
         }
     }
-    // DNS names have no capitals: such a certificate would be good in the cluster `e` too.
+    // DNS names ignore case: such a certificate would be valid in the cluster `e` too.
     for (names, me, cluster) in
         [("a.primacy.E", "a", "E"), ("a,a.primacy.e", "a", "E"), ("a.primacy.e", "a", "e.")]
     {
@@ -405,8 +405,8 @@ fn a_certificate_of_one_cluster_is_not_good_in_another_under_the_same_authority(
         assert!(matches!(refused, Err(TlsError::ClusterName { .. })), "{names} in {cluster}: {refused:?}");
     }
     assert!(opened("a", "a", "E").is_ok(), "it names no cluster");
-    // It names neither this node nor this node in its cluster.
+    // The certificate names neither this node nor this node in its cluster.
     assert!(opened("a.primacy.other", "a", "e").is_err());
-    // A node and a cluster whose joined name is also that of others have no such certificate.
+    // Certificates of a node and a cluster are refused if their joined name is ambiguous.
     assert!(opened("a.primacy.b.primacy.e", "a.primacy.b", "e").is_err());
 }

@@ -1,4 +1,4 @@
-//! A state file that was torn, cut, flipped or forged is refused, or has its former content; it never has a mixture.
+//! A state file that was torn, cut, flipped or forged is refused or has its former content, and never a mixture.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 
@@ -11,7 +11,7 @@ fn state_file() {
     let dir = Dir::new();
     let path = dir.0.join("state");
     let paper = Paper(File::options().create_new(true).read(true).write(true).open(&path).unwrap());
-    // It goes on without a name, so that nothing is left behind when a fuzzer ends the process.
+    // The open file has no name any more, so nothing is left behind when a fuzzer ends the process.
     drop(dir);
     primacy_fuzz::hold("state_file", move |bytes| {
         let mut draw = Draw::new(bytes);
@@ -23,7 +23,7 @@ fn state_file() {
     });
 }
 
-/// A file that is written and never flushed: nothing that is asked here depends on a disk.
+/// A file that is written and never flushed: these tests do not depend on a disk.
 struct Paper(File);
 
 impl Paper {
@@ -37,8 +37,8 @@ impl Paper {
     }
 }
 
-/// The two last states that a node has written, a third that was torn while it was written over the first, and damage. The state
-/// that is read is the second or the third, to the byte, and never the first; where that cannot be known, or the file was cut, it is
+/// A file with the last two states of a node, and a third that was torn while it was written over the first, and damage. What is
+/// read is exactly the second or the third state, and never the first. If that cannot be known, or if the file was cut, it is
 /// refused.
 fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     let first = Record { sequence: draw.number().min(u64::MAX - 2), ..drawn_record(draw) };
@@ -55,7 +55,7 @@ fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     for (state, slot) in states.iter().zip(&written) {
         assert_eq!(Record::decode(slot).as_ref(), Ok(state));
     }
-    // The first is overwritten by the third; that was not acknowledged.
+    // The third state overwrites the first, and was not acknowledged.
     let mut bytes = [written[0].as_slice(), &written[1]].concat();
     tear(&mut bytes[..slot::LENGTH], &written[2], draw);
     let torn = bytes[..slot::LENGTH].to_vec();
@@ -74,7 +74,7 @@ fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     assert!(matches!(paper.read(&bytes), Err(DiskError::NotAStateFile { .. })));
 }
 
-/// Writes some of the sectors of this state over what was there.
+/// Writes some of the sectors of a state over the slot.
 fn tear(slot: &mut [u8], written: &[u8], draw: &mut Draw<'_>) {
     let sectors = draw.byte();
     let pairs = slot.chunks_mut(slot::SECTOR_LENGTH).zip(written.chunks(slot::SECTOR_LENGTH));
@@ -83,8 +83,8 @@ fn tear(slot: &mut [u8], written: &[u8], draw: &mut Draw<'_>) {
     }
 }
 
-/// Flips bits of up to four bytes in a row, which a checksum of 32 bits is sure to notice, as long as they are not in part
-/// its own.
+/// Flips bits of up to four adjacent bytes. A checksum of 32 bits always detects that, unless the bytes are partly its
+/// own.
 fn burst(slot: &mut [u8], draw: &mut Draw<'_>) {
     let at = usize::from(draw.short()) % slot::LENGTH;
     let sector = at / slot::SECTOR_LENGTH * slot::SECTOR_LENGTH;
@@ -94,7 +94,7 @@ fn burst(slot: &mut [u8], draw: &mut Draw<'_>) {
     slot[at..end].iter_mut().zip(flips).for_each(|(byte, flip)| *byte ^= flip);
 }
 
-/// Slots with right checksums and any record: what is read can be written, and is read as the same then.
+/// Slots with right checksums and any record: if it can be read, it can be written, and then reads the same.
 fn forged(paper: &Paper, draw: &mut Draw<'_>) {
     let version = u32::from(draw.byte() % 4);
     let (sequences, length) = ([draw.number(), draw.number()], usize::from(draw.short()));
@@ -131,7 +131,7 @@ fn is_known(version: u32) -> bool {
     [VERSION_PLAIN, VERSION].contains(&version)
 }
 
-/// Any bytes: they have no right checksum, or they are whole.
+/// Any bytes: they are refused, or they are an intact file.
 fn foreign(paper: &Paper, bytes: &[u8]) {
     if bytes.len() != FILE_LENGTH {
         assert!(matches!(paper.read(bytes), Err(DiskError::NotAStateFile { .. })));
