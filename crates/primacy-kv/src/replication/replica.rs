@@ -222,7 +222,7 @@ struct Lead {
     followers: BTreeMap<NodeId, Follower>,
     /// The nodes that are brought up to date before they vote.
     learners: BTreeMap<NodeId, Learner>,
-    /// The removed voter that may not know of its removal yet, and its address.
+    /// The voter that was removed last, and its address.
     leaving: BTreeMap<NodeId, Arc<str>>,
     /// The next voters, which take over as soon as a majority of them holds all committed records.
     next: Option<Next>,
