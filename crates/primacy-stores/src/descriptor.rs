@@ -1,7 +1,7 @@
 //! [`StoreDescriptor`]: the facts about a store that are known without opening it.
 //!
-//! Each store has one, in its folder, and [`STORES`](crate::STORES) lists them. It is compiled also where the store itself is not, so that
-//! an error can name the feature that is missing.
+//! Each store has one, in its folder, and [`STORES`](crate::STORES) lists them. It is compiled even if the store itself is not, so that an
+//! error can name the missing feature.
 
 use crate::diagnostics::Examination;
 use crate::open_error::OpenError;

@@ -59,7 +59,7 @@ impl Drop for PendingRead {
     }
 }
 
-/// A stream from which no more is read than the limit allows.
+/// A stream that fails when more is read than the limit allows.
 pub(crate) struct LimitedStream<S> {
     stream: S,
     limit: Arc<ReadLimit>,

@@ -1,4 +1,4 @@
-//! [`Sessions`]: the interface of a store that notices by itself when a client is gone.
+//! [`Sessions`]: the interface of a store with sessions, which detects that a client is gone.
 
 use std::fmt::Debug;
 use std::time::Duration;

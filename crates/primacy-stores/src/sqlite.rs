@@ -2,7 +2,7 @@
 //!
 //! Promises  linearizable, and durable when a write returns (`synchronous`); [`changed`](Register::changed)
 //!           within a millisecond or two, in other processes too.
-//! Assumes   a local file system whose locks and shared memory work, and one machine.
+//! Assumes   a local file system with working locks and shared memory, and one machine.
 //! Leaves    all else in the database as it is; a file that is no database is never written.
 //!
 //! The database is open on a thread of its own, because SQLite blocks. Several handles, also of several processes, may be open on
@@ -510,8 +510,8 @@ fn refusal(path: &Path, error: &rusqlite::Error) -> OpenError {
     }
 }
 
-/// Returns whether an error while opening passes by itself: others use the database, or this process has too few descriptors or too little
-/// memory. SQLite does not report why a file could not be opened, so this user's permissions are checked.
+/// Returns whether an error while opening may pass without a repair: other processes use the database, or this process has too few
+/// descriptors or too little memory. SQLite does not report why a file could not be opened, so this user's permissions are checked.
 fn is_shortage(path: &Path, error: &rusqlite::Error) -> bool {
     const SHORT_OF_MEMORY: i32 = ffi::SQLITE_IOERR_NOMEM;
     const SHARED_MEMORY: i32 = ffi::SQLITE_IOERR_SHMOPEN;

@@ -27,7 +27,7 @@ impl FileDocument {
     /// Opens the document `name` in `directory`, which is made if there is none. Nothing is written into it.
     ///
     /// # Errors
-    /// [`OpenError`] as of the store `file`.
+    /// [`OpenError`], as for the store `file`.
     pub async fn open(directory: &Path, name: &str) -> Result<Self, OpenError> {
         check_election(name)?;
         let (directory, name) = (directory.to_owned(), name.to_owned());

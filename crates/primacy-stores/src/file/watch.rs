@@ -61,7 +61,7 @@ mod notify {
 
         pub(super) fn run(self, look: &impl Fn() -> bool) {
             loop {
-                // Watched before it is looked at, so that nothing comes in between.
+                // The watch begins before the record is read, so that no change is missed.
                 let watched = self.directories.add(&self.folder_path, ELECTION);
                 // If it does not exist, an event of the store's directory reports its creation.
                 let is_blind = !matches!(watched, Ok(()) | Err(Errno::NOENT));

@@ -147,7 +147,7 @@ pub(super) fn usual_paths() -> Vec<PathBuf> {
 /// Reads a kubeconfig, or a file that it names.
 ///
 /// # Errors
-/// [`OpenError::Refused`], or [`OpenError::Shortage`] where it may pass.
+/// [`OpenError::Refused`], or [`OpenError::Shortage`] if the error may pass.
 pub(super) fn read(path: &Path, sources: &mut Sources) -> Result<String, OpenError> {
     sources.read_to_string(path).map_err(|error| {
         let fault =

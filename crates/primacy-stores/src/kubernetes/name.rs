@@ -42,7 +42,7 @@ fn is_subdomain(name: &str) -> bool {
     name.len() <= LENGTH_MAX && name.split('.').all(is_label)
 }
 
-/// Returns whether this can be a label of it; and a namespace, where it has at most 63 letters.
+/// Returns whether a text is a valid label of such a name, and so, with at most 63 characters, a valid namespace.
 pub(super) fn is_label(label: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = label.as_bytes();

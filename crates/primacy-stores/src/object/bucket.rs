@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use crate::open_error::OpenError;
 
-/// The time limit of an operation, with all its requests. A store takes some tens of milliseconds, and now and then a second; a
-/// longer one is of no use to a lease.
+/// The time limit of an operation, with all its requests. A store takes some tens of milliseconds, and occasionally a second; a lease
+/// cannot wait for longer.
 pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The object on which conditional writes are tested. No election's object has this name.

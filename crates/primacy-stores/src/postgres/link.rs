@@ -94,13 +94,13 @@ pub(super) struct Live {
     pub(super) client: Client,
     /// A receiver that ends when the connection does; nothing is ever sent.
     pub(super) lives: watch::Receiver<()>,
-    /// The reason that it has ended, in the server's words, where there were any.
+    /// The server's error with which the connection ended, if there was one.
     end: Arc<OnceLock<String>>,
     driver: Aborted<()>,
 }
 
 impl Live {
-    /// Returns the reason that it has ended, in the server's words.
+    /// Returns the server's error with which the connection ended.
     pub(super) fn end(&self) -> Option<String> {
         self.end.get().cloned()
     }
@@ -194,7 +194,7 @@ impl Link {
         format!("there is no table {}; make it with: {}", self.statements().table, self.statements().create())
     }
 
-    /// Returns the queue of requests; an error where the stores' thread cannot be started, and then nothing was done.
+    /// Returns the queue of requests; an error, by which nothing was done, if the stores' thread cannot be started.
     pub(super) fn queue(&self) -> Result<&Queue, Failure> {
         let queue = self.queue.get_or_init(|| Queue::start(&self.inner));
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))

@@ -219,7 +219,7 @@ async fn refuse_event_triggers(
     }
 }
 
-/// The name of the table with its schema, its owner, its columns, and its faults; no row if there is none.
+/// Returns the query for the table's name with its schema, its owner, its columns, and its faults; it has no row if there is no table.
 fn question() -> String {
     let (table_is_trusted, schema_is_trusted, part_is_trusted) =
         (is_trusted("relowner"), is_trusted("nspowner"), is_trusted("part.owner"));

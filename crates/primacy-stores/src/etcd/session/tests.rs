@@ -108,7 +108,7 @@ async fn whoever_lacks_a_right_loses_the_session_for_nobody_else() {
         // Only the sharing matters here.
         drop(pool.begin(&client, user, TTL).await);
     }
-    // The first one asks for all.
+    // The keep-alive of the first election serves all.
     let (refused, kept, also_kept) = tokio::join!(
         pool.keep_alive(&client, LEASE, &closed),
         pool.keep_alive(&client, LEASE, &open),

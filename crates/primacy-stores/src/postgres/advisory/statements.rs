@@ -5,12 +5,12 @@ use super::super::table::{self, LOCKS, NUMBER};
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
 pub(in crate::postgres) struct LockStatements {
-    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; the process
-    /// that has it; its row's version and record.
+    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; the process that has it; the
+    /// version and record of its row.
     pub(super) take: String,
     /// Election, its new version and record, the version that is replaced → a row if it was written and the lock given back.
     pub(super) give_back: String,
-    /// Election → a row; the lock is free, as far as it is this session's.
+    /// Election → a row; releases the lock if this session holds it.
     pub(super) unlock: String,
     /// The number of a session → a row if there was one, which has been ended.
     pub(super) end: String,
