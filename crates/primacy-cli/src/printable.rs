@@ -42,9 +42,6 @@ pub(crate) fn indented(text: &str) -> String {
 /// Returns a line of JSON in which these characters are written as JSON's escapes, with the logins removed from its
 /// texts.
 pub(crate) fn printable_json(line: &str) -> Cow<'_, str> {
-    if !line.contains(['@', '/']) && !line.contains(is_obeyed) {
-        return Cow::Borrowed(line);
-    }
     let mut shown = String::with_capacity(line.len());
     for (index, part) in split_at_quotes(line).enumerate() {
         let is_text = index % 2 == 1;

@@ -200,7 +200,7 @@ impl Trace {
     /// A trace that keeps no entry, only a hash of all entries.
     #[must_use]
     pub fn digesting() -> Self {
-        let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // TraceEvent a scene shows, comes of the rest.
+        let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // A scene shows what follows from the rest.
         Self { keep, digest: Some(0xcbf2_9ce4_8422_2325), ..Self::keeping(&[]) }
     }
 

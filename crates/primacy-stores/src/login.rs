@@ -10,7 +10,7 @@ use crate::descriptor::Login;
 use crate::secrets;
 
 /// Parts of names of settings whose values are secrets.
-const SECRET_NAMES: [&str; 11] = [
+const SECRET_NAMES: [&str; 14] = [
     "password",
     "passwd",
     "pwd",
@@ -21,6 +21,9 @@ const SECRET_NAMES: [&str; 11] = [
     "apikey",
     "access_key",
     "account_key",
+    "sas_key",
+    "master_key",
+    "customer_key",
     "signature",
 ];
 
@@ -103,7 +106,7 @@ pub fn without_logins(text: &str) -> Cow<'_, str> {
 }
 
 fn without_logins_of_urls(text: &str) -> Cow<'_, str> {
-    if !text.contains(['@', '=']) || !text.contains(':') {
+    if !text.contains(['@', '=', '%']) || !text.contains(':') {
         return Cow::Borrowed(text);
     }
     let is_shown = |before: &str, login: &str| {

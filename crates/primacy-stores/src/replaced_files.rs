@@ -14,7 +14,7 @@ pub struct Stamp {
     place: (u64, u64),
     length: u64,
     written: (i64, i64),
-    /// The time of the inode's last change. A file that was moved here keeps its modification time, but not this one.
+    /// A file that was moved here keeps the time at which it was written, and not this one.
     changed: (i64, i64),
 }
 
@@ -30,7 +30,7 @@ impl Stamp {
     }
 }
 
-/// Returns the current stamps of files; `None` for a file that cannot be examined.
+/// The stamps of files as they are now; `None` for one that cannot be looked at.
 #[must_use]
 pub fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
     paths.iter().map(|path| Stamp::of(path).ok()).collect()
@@ -46,7 +46,7 @@ mod from_files {
 
     use super::Stamp;
     use crate::mutex::lock;
-    use crate::ownership::{check_trusted, read_trusted};
+    use crate::ownership::{check_trusted, open_trusted, read_trusted};
 
     /// The time after which unchanged files that could not be used are read again: there may have been too many open files.
     const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -58,20 +58,33 @@ mod from_files {
     pub struct Sources(Vec<(PathBuf, Option<Stamp>)>);
 
     impl Sources {
-        /// Notes the stamp of a file, before other code reads the file.
+        /// Notes what a file is like, before it is read by others.
         pub fn add(&mut self, path: &Path) {
             self.0.push((path.to_owned(), Stamp::of(path).ok()));
         }
 
-        /// Like [`add`](Self::add), for a file that only this user and root may be able to change, and whose reader has no limit on its
-        /// length. A missing file is reported by its reader.
+        /// The same of a file that users other than this one and root must not be able to change. All other errors are left to its
+        /// reader.
         ///
         /// # Errors
-        /// Those of [`check_trusted`].
+        /// [`io::ErrorKind::PermissionDenied`], as of [`read_trusted`].
         pub fn add_trusted(&mut self, path: &Path) -> io::Result<()> {
             self.add(path);
+            match open_trusted(path, 0o022) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+                Ok(_) | Err(_) => Ok(()),
+            }
+        }
+
+        /// The same of a file that its reader reads without a bound.
+        ///
+        /// # Errors
+        /// As of [`check_trusted`], if there is such a file.
+        pub fn add_read_whole(&mut self, path: &Path) -> io::Result<()> {
+            use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+            self.add(path);
             match check_trusted(path, 0o022) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) if matches!(error.kind(), NotFound | NotADirectory | InvalidFilename) => Ok(()),
                 checked => checked,
             }
         }
@@ -79,7 +92,7 @@ mod from_files {
         /// Reads a file, and notes its stamp beforehand. It must belong to this user or to root, and no other user may write to it.
         ///
         /// # Errors
-        /// Those of [`read_trusted`].
+        /// As of [`read_trusted`].
         pub fn read_to_string(&mut self, path: &Path) -> io::Result<String> {
             self.add(path);
             read_trusted(path, 0o022)
@@ -92,7 +105,7 @@ mod from_files {
 
     /// A value that is made of some files.
     pub struct FromFiles<T> {
-        /// The name of the value in the log.
+        /// Names it in the log.
         what: &'static str,
         load: Load<T>,
         state: Mutex<State<T>>,
@@ -107,7 +120,7 @@ mod from_files {
     }
 
     impl<T: Clone> FromFiles<T> {
-        /// Makes the value for the first time. `load` adds every file that it reads to the [`Sources`].
+        /// Makes the value for the first time. `load` tells the [`Sources`] of every file that it reads.
         ///
         /// # Errors
         /// That of `load`.
@@ -121,7 +134,7 @@ mod from_files {
             Ok(Self { what, load, state })
         }
 
-        /// Returns the value of the present files, or the last valid one.
+        /// Returns the value as the files have it now, or as they had it last.
         pub fn current(&self) -> T {
             // Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
             let mut state = lock(&self.state);

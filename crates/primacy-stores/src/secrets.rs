@@ -2,26 +2,28 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-/// The shortest secret that is removed, in bytes: a shorter text may be a part of any word.
+use crate::mutex::lock;
+
+/// A shorter text may be a part of any word.
 const LENGTH_MIN: usize = 8;
 
-/// The maximum number of remembered secrets; the oldest is forgotten first. Secrets are replaced while a process runs.
+/// The number of secrets that are remembered, of which the one that was read longest ago is forgotten: they are replaced while a process
+/// runs.
 const REMEMBERED_MAX: usize = 64;
 
 static SECRETS: Mutex<VecDeque<Box<str>>> = Mutex::new(VecDeque::new());
 
-/// Remembers a password, token or key, which is removed from all texts that are shown from now on.
+/// Has a password, token or key left out of all that is shown from now on; but none of letters only, which may be a word that stands in
+/// other texts for itself.
 pub(crate) fn remember(secret: &str) {
     let secret = secret.trim();
-    if secret.len() < LENGTH_MIN {
+    if secret.len() < LENGTH_MIN || secret.chars().all(char::is_alphabetic) {
         return;
     }
-    let mut secrets = SECRETS.lock().unwrap_or_else(PoisonError::into_inner);
-    if secrets.iter().any(|known| **known == *secret) {
-        return;
-    }
+    let mut secrets = lock(&SECRETS);
+    secrets.retain(|known| **known != *secret);
     if secrets.len() == REMEMBERED_MAX {
         secrets.pop_front();
     }
@@ -30,12 +32,12 @@ pub(crate) fn remember(secret: &str) {
 
 /// A text with `***` in the place of each secret.
 pub(crate) fn without(text: &str) -> Cow<'_, str> {
-    let secrets = SECRETS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut shown = Cow::Borrowed(text);
-    for secret in secrets.iter().filter(|secret| text.contains(&***secret)) {
-        shown = Cow::Owned(shown.replace(&**secret, "***"));
-    }
-    shown
+    let secrets = lock(&SECRETS);
+    let mut found: Vec<&str> =
+        secrets.iter().map(|secret| &**secret).filter(|secret| text.contains(secret)).collect();
+    // One may be the beginning of another one.
+    found.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+    found.into_iter().fold(Cow::Borrowed(text), |shown, secret| Cow::Owned(shown.replace(secret, "***")))
 }
 
 #[cfg(test)]
@@ -51,6 +53,10 @@ mod tests {
         let last = format!("secret-of-the-test-{:04}", REMEMBERED_MAX * 2 - 1);
         assert_eq!(without(&format!("bad token: Bearer {last}, short")), "bad token: Bearer ***, short");
         assert!(matches!(without("plain"), Cow::Borrowed("plain")));
-        assert!(SECRETS.lock().unwrap().len() <= REMEMBERED_MAX);
+        remember("s3cret-password");
+        remember("s3cret-password-2");
+        remember("postgres");
+        assert_eq!(without("postgres: s3cret-password-2 s3cret-password"), "postgres: *** ***");
+        assert!(lock(&SECRETS).len() <= REMEMBERED_MAX);
     }
 }

@@ -10,7 +10,7 @@ use crate::watch::Watcher;
 /// The error of a request whose thread has stopped.
 pub(crate) const THREAD_STOPPED: &str = "the store's thread has stopped";
 
-/// The receiver of the answer to a request.
+/// The sender of the answer to a request.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
 /// A thread that takes requests `R` for a store at a place `P`, and knows the newest version `V` of the record.

@@ -60,7 +60,7 @@ pub(crate) fn find_all(dir: &Path, election: Option<&str>) -> Result<Vec<Node>, 
         let whose = election.map(|election| format!(" of the election {election:?}")).unwrap_or_default();
         let message = format!(
             "no node{whose} runs here, by the state directory {}; name another with --state-dir, \
-             or the store with --store",
+             or an election and its store with --election and --store",
             dir.display()
         );
         Failure::new(Exit::Unavailable, message)

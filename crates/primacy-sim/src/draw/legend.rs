@@ -47,7 +47,7 @@ pub(super) const fn width() -> i64 {
 
 /// Draws the legend.
 pub(super) fn draw(page: &mut Page, top: i64) {
-    page.open_group("TraceEvent colours and marks mean");
+    page.open_group("The meaning of colours and marks");
     for (index, (name, sample)) in (0_i64..).zip(ITEMS) {
         let place = 34 + index % ITEMS_IN_A_ROW * WIDTH;
         let y = top + 12 + index / ITEMS_IN_A_ROW * HEIGHT;

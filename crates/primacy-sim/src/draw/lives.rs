@@ -122,7 +122,7 @@ fn band(page: &mut Page, x: i64, life: &Life, end: i64, at: Moment, rows: &Rows)
 pub(super) fn piece(page: &mut Page, x: i64, (from, to): (i64, i64), stance: Stance, paused: bool) {
     let width = stance.width();
     if stance == Stance::Down {
-        return; // TraceEvent is seen then is the line behind it.
+        return; // Only the line behind it is seen then.
     }
     page.rect(x - width / 2, from, width, to - from, stance.class());
     if paused {

@@ -209,7 +209,7 @@ impl<A: Algorithm> World<A> {
         };
         let Some(open) = self.clients.open.remove(&ticket) else {
             if let Answer::Revised(..) = answer {
-                return; // TraceEvent came twice on the way was done twice, which an operator may do as well.
+                return; // A request that was doubled on its way was done twice, which an operator may do as well.
             }
             return self.breach("contract", format!("question {} is answered, and nobody waits", ticket.0));
         };

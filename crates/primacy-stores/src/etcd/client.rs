@@ -20,6 +20,7 @@ use super::connect::{Member, Refusal};
 use crate::attempts;
 use crate::error_text::shortened;
 use crate::mutex::lock;
+use crate::secrets;
 
 /// The time limit of the first try of a request, to one member. It is far longer than a healthy cluster takes, and short enough that a
 /// hanging member does not use up a session. Each further try may take twice as long, for a slow cluster.
@@ -177,6 +178,7 @@ impl Client {
         let ask = api::AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
         let answer: api::AuthenticateResponse =
             unary(channel, method::AUTHENTICATE, with_leader(Request::new(ask))).await?;
+        secrets::remember(&answer.token);
         let token = answer.token.parse().map_err(|_| Status::internal("its token cannot be sent"))?;
         *lock(&self.token) = Some(token);
         Ok(())

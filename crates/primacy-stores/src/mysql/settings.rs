@@ -10,6 +10,7 @@ use rustls::ClientConfig;
 use crate::open_error::OpenError;
 use crate::ownership;
 use crate::passing;
+use crate::secrets;
 use crate::store_url::{Host, StoreUrl};
 use crate::tls::Files;
 
@@ -74,12 +75,17 @@ impl Settings {
         if let Some(password) = &self.password {
             return Ok(password.clone());
         }
-        let Some(file) = &self.password_file else {
-            return Ok(std::env::var(PASSWORD_VARIABLE).unwrap_or_default());
+        let password = match &self.password_file {
+            None => std::env::var(PASSWORD_VARIABLE).unwrap_or_default(),
+            Some(file) => {
+                let text = ownership::read_trusted(file, 0o077);
+                let text =
+                    text.map_err(|error| passing::of_file(format!("{}: {error}", file.display()), &error))?;
+                text.trim_end_matches(['\r', '\n']).to_owned()
+            }
         };
-        let text = ownership::read_trusted(file, 0o077);
-        let text = text.map_err(|error| passing::of_file(format!("{}: {error}", file.display()), &error))?;
-        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        secrets::remember(&password);
+        Ok(password)
     }
 
     /// Returns the names of the servers, for messages.

@@ -255,7 +255,7 @@ pub(super) fn shown(error: &Error) -> String {
 
 /// An error with the code and the message of an answer in XML, and without the rest of it: S3 repeats an expired session token there.
 fn without_details(text: &str) -> Cow<'_, str> {
-    let Some((before, body)) = text.find("<Error>").map(|at| text.split_at(at)) else { return text.into() };
+    let Some((before, body)) = text.find("<Error").map(|at| text.split_at(at)) else { return text.into() };
     let element = |name: &str| {
         let (_, rest) = body.split_once(&format!("<{name}>"))?;
         Some(rest.split_once('<')?.0.trim())
@@ -306,7 +306,10 @@ mod tests {
                       has expired.</Message><Token-0>QXZ</Token-0></Error>";
         let shown = "GET http://h/b - 400 Bad Request: ExpiredToken: The provided token has expired.";
         assert_eq!(without_details(answer), shown);
-        assert_eq!(without_details("403: <Error><Token-0>QXZ</Token-0>"), "403: an error without a code");
+        assert_eq!(
+            without_details("403: <Error xmlns=\"x\"><Token-0>QXZ</Token-0>"),
+            "403: an error without a code"
+        );
         assert_eq!(without_details("no answer <x>"), "no answer <x>");
     }
 

@@ -138,7 +138,7 @@ impl Settings {
         let variables = PATH_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
         let named = credentials.iter().map(|(_, value)| PathBuf::from(value));
         for path in variables.chain(named).filter(|path| path.is_absolute()) {
-            sources.add_trusted(&path).map_err(|error| {
+            sources.add_read_whole(&path).map_err(|error| {
                 passing::of_file(format!("the credentials {} are not used: {error}", path.display()), &error)
             })?;
         }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::ownership;
+use crate::secrets;
 
 /// The longest file of passwords that is read, in bytes.
 const FILE_LENGTH_MAX: u64 = 1024 * 1024;
@@ -19,6 +20,10 @@ pub(super) struct Login {
 /// The password of a login, if there is one: from `PGPASSWORD`, or else from the file `PGPASSFILE`, or `.pgpass` at home. As in
 /// PostgreSQL's own programs, a file is ignored if other users may read it or own it.
 pub(super) fn find(login: &Login) -> Option<String> {
+    find_anywhere(login).inspect(|password| secrets::remember(password))
+}
+
+fn find_anywhere(login: &Login) -> Option<String> {
     if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
         return Some(password);
     }

@@ -322,7 +322,7 @@ fn over_sessions(status: &Status, view: &session::Status) -> Vec<String> {
         (None, None) if status.campaigning => {
             why.push("the store has given no session yet".to_owned());
         }
-        (None, None) => why.push("nobody stands, as far as the store has shown".to_owned()),
+        (None, None) => why.push("no node campaigns, as far as the store has shown".to_owned()),
     }
     why
 }

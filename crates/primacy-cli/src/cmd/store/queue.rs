@@ -37,7 +37,7 @@ pub(super) async fn who(store: &dyn Sessions, election: &str, json: bool) -> Res
     let verdict = if first.is_some() { Verdict::First } else { Verdict::Empty };
     let report = QueueReport { election, verdict, first };
     tell(json, &report, || match &report.first {
-        None => format!("{election}: nobody leads; nobody stands in the queue"),
+        None => format!("{election}: nobody leads; no node is in the queue"),
         Some(first) => {
             let text = one_line(&first.text());
             format!("{election}: {} leads: it is the first in the queue\n  {text}", first.node)
