@@ -12,7 +12,7 @@ use crate::invariants::{Invariant, Meaning};
 #[derive(Clone, Copy, Debug)]
 pub struct Appointed;
 
-/// The appointed leader: the first of the voters unless a leader is named.
+/// The settings of a node: the appointed leader, by default the first of the voters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Appointment {
     leader: Option<NodeId>,

@@ -28,7 +28,7 @@ use primacy_kv::replication::voters::Voters;
 
 use crate::invariants::{Invariant, Meaning};
 
-/// The maximum number of nodes of a drawn world.
+/// The maximum number of nodes of a generated world.
 pub(crate) const NODES_MAX: usize = 5;
 
 /// The maximum number of rounds that candidates lose by chance after the healing. Two candidates spoil a round for
@@ -42,8 +42,7 @@ pub trait Algorithm: Debug + Sized + 'static {
     type Message: Clone + Debug;
     /// The state that its machines write to disk.
     type Durable: Clone + Debug;
-    /// The accumulated contents of a disk after all writes; where each write replaces the one before it, the
-    /// last write.
+    /// The accumulated contents of a disk after all writes; the last write, if each replaces the one before it.
     type Kept: Clone + Debug + From<Self::Durable>;
     /// The machine: the same code that real nodes run.
     type Machine: Protocol<Message = Self::Message, Durable = Self::Durable> + Debug;
@@ -53,23 +52,22 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// Starts a machine.
     fn start(settings: &Self::Settings, process: ProcessStart<'_, Self::Kept>) -> Self::Machine;
 
-    /// The start of the machine that a guardian runs once its process is gone and the work has ended, if this election has one.
+    /// Starts the machine that a guardian runs once its process is gone and the work has ended; `None` without such a machine.
     const GUARDIAN: Option<StartGuardian<Self>> = None;
 
-    /// The requests to a compare-and-set store, for an election that is held in one.
+    /// The requests to a compare-and-set store, for elections over one.
     const STORE: Option<StoreUse<Self>> = None;
 
-    /// The requests to a store that keeps sessions, for an election that is held in one.
+    /// The requests to a store with sessions, for elections over one.
     const SESSIONS: Option<SessionsUse<Self>> = None;
 
-    /// Returns the view of the cluster that a machine has, for an election that has views.
+    /// Returns a machine's view of the cluster, for elections that have views.
     const VIEW: Option<fn(&Self::Machine) -> KnownView<'_>> = None;
 
-    /// Returns whether a request that needs a cluster of some size is served, or the reason why not; for an election that counts
-    /// members.
+    /// Checks that a request that needs a minimum number of members is served, for elections that count members.
     const SERVES: Option<Serves<Self>> = None;
 
-    /// The return of a node that has lost its disk, for an election in which the others report their terms to it.
+    /// The recovery of a node that has lost its disk, for elections in which its peers report their terms to it.
     const RECOVERY: Option<Recovery<Self>> = None;
 
     /// The replicated log and map, for nodes that keep them.
@@ -155,7 +153,7 @@ pub trait Algorithm: Debug + Sized + 'static {
 pub type StartGuardian<A> =
     fn(&<A as Algorithm>::Settings, Identity, u64, Instant) -> <A as Algorithm>::Machine;
 
-/// Returns whether a machine serves a request, or the reason why not.
+/// Checks that a machine serves a request; the error is the reason why it does not.
 pub type Serves<A> = fn(&<A as Algorithm>::Machine) -> Result<(), String>;
 
 /// An election's use of a compare-and-set store.
@@ -167,7 +165,7 @@ pub struct StoreUse<A: Algorithm> {
     pub reply: fn(store::Message) -> A::Message,
 }
 
-/// An election's use of a store that keeps sessions.
+/// An election's use of a store with sessions.
 #[derive(Debug)]
 pub struct SessionsUse<A: Algorithm> {
     /// Returns the request to the store in a message, if it is one.
@@ -179,13 +177,13 @@ pub struct SessionsUse<A: Algorithm> {
 /// The number of a node's joining, and the members of the cluster as it knows them.
 pub type KnownView<'a> = (u64, Option<&'a Arc<View>>);
 
-/// The return of a node that has lost its disk.
+/// The recovery of a node that has lost its disk.
 #[derive(Debug)]
 pub struct Recovery<A: Algorithm> {
-    /// Returns the term that a node would report to a peer that has lost its disk. `None` if its own knowledge is worth nothing,
-    /// because it has lost its disk too.
+    /// Returns the term that a node would report to a peer that has lost its disk. `None` if the node has lost its disk too,
+    /// and so cannot vouch for a term.
     pub term_to_report: fn(&A::Machine) -> Option<Term>,
-    /// True if the node with this disk had lost an earlier one, and has since learned how far that one can have gone.
+    /// True if the node lost an earlier disk, and has since learned the highest term that it can have voted in with it.
     pub has_recovered: fn(&A::Kept) -> bool,
 }
 
@@ -198,11 +196,11 @@ pub struct Replication<A: Algorithm> {
     pub ask: fn(Ask) -> A::Message,
     /// Returns the answer to a client in a message, if it is one.
     pub answer: fn(&A::Message) -> Option<&Answer>,
-    /// Returns the write to the disk of the log, if it is one.
+    /// Returns the write to the log on disk, if it is one.
     pub write: fn(&A::Durable) -> Option<&Write>,
     /// Returns the voters that a node counts when it starts with this disk, if the disk names any.
     pub voters: fn(&A::Kept) -> Option<&Arc<Voters>>,
-    /// Returns the message that tells the voters to a peer that has lost its disk, sent before the term.
+    /// Returns the message that reports the voters to a peer that has lost its disk, sent before the term.
     pub voters_to_tell: fn(Identity, &A::Machine) -> A::Message,
     /// Removes the log, and nothing else, from a disk's contents.
     pub lose_log: fn(&mut Option<A::Kept>),

@@ -2,8 +2,8 @@
 //!
 //! Other threads read the state of a node at any time, even between two effects of one input. So when a node first
 //! shows a record, a majority of the voters that committed it must have written it; a lone voter must have written it
-//! itself. Otherwise a reader could see a value that is then lost, which violates linearizability (Herlihy and Wing
-//! 1990) and durability.
+//! itself. Otherwise a reader could see a value that is then lost, which violates durability and linearizability
+//! (Herlihy and Wing 1990).
 //!
 //! If logs are kept in memory, nothing is required.
 

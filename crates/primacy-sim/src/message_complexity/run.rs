@@ -58,7 +58,7 @@ impl<P: Probing> Initiates for OnARing<P> {
     }
 }
 
-/// Counts a bully election in which the highest of so many nodes is dead.
+/// Counts a bully election in which the highest of `nodes` nodes is dead.
 pub(super) fn bully(nodes: usize, begins: Begins) -> Counted {
     let names: Vec<NodeId> = (0..nodes).map(name).collect();
     let machine = |&me: &NodeId| {

@@ -1,37 +1,37 @@
 //! The commands of scripts, which drive the world.
 //!
-//! Nodes go by their names, `all` is all of them, `store` is the store's end of a link, `any` is any end.
+//! A node is given by its name, `all` means all nodes, `store` is the store's end of a link, and `any` is any end.
 //!
-//! | to begin | |
+//! | setup | |
 //! |---|---|
-//! | `seed 7` | before `nodes`: another world, with other random waits (1 if not given) |
+//! | `seed 7` | before `nodes`: the seed of the world (1 if not given) |
 //! | `nodes a b c` | the nodes, none of them started |
-//! | `profile article` | the numbers that a source states |
-//! | `set pre_vote=false`, `set a priority=2` | settings, which a node takes up when it starts |
+//! | `profile article` | the settings that a source states |
+//! | `set pre_vote=false`, `set a priority=2` | settings, which take effect when a node starts |
 //! | `voters d = a b d`, `voters all = a b c` | the voters in the configuration of `d`, or of all |
 //! | `latency a b 20ms`, `latency all 3ms`, `disk a takes 5ms`, `disk all takes 5ms` | delays of packets and writes |
 //! | `drain 100ms`, `guardian takes 5ms`, `reconnect after 100ms` | |
-//! | `deadlines first` | a process that wakes late sees its deadline first, and only then its pending inputs |
-//! | `work writes within 20ms` | leaders write to the resource when they begin and at each renewal |
-//! | `start a b`, `start all` | starts processes that campaign; `boot a` starts one that does not |
-//! | `elect a` | starts all, `a` as the only candidate; waits until all voters follow it, and lets all campaign |
+//! | `deadlines first` | a process that wakes late handles its deadline before its pending inputs |
+//! | `work writes within 20ms` | the work of a leader writes to the resource at its beginning and at each renewal |
+//! | `start a b`, `start all` | starts processes that campaign; `boot a` starts a process that does not |
+//! | `elect a` | starts all, with `a` as the only candidate; waits until all voters follow it, then lets all campaign |
 //!
-//! | to go on | |
+//! | time | |
 //! |---|---|
 //! | `advance 5s` | lets time pass |
 //! | `run until leader`, `run until leader b`, `run until no leader` | … until a node leads, or none does |
-//! | `run until b follows a`, `run until b follows nobody` | … until a node names another as leader, or none |
+//! | `run until b follows a`, `run until b follows nobody` | … until a node names another one as the leader, or none |
 //! | `run until breach` | … until an invariant is broken |
 //!
 //! | faults of nodes | |
 //! |---|---|
 //! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::world::faults::Crash) |
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
-//! | `crash a … kept` | a write that is under way is found afterwards |
-//! | `restart a`, `restart a without disk`, `restart a with disk 1` | an empty one, or the first one that it had |
-//! | `restart a without log` | its log is gone, and what it has voted is not |
-//! | `rot a` | its disk is again as it was before the last write |
-//! | `readmit a at b`, `readmit a at b in vain` | `b` readmits it, or must refuse |
+//! | `crash a … kept` | a write that is under way survives |
+//! | `restart a`, `restart a without disk`, `restart a with disk 1` | with an empty disk, or with the first disk that it had |
+//! | `restart a without log` | its log is lost, but not its vote |
+//! | `rot a` | its disk loses the last write |
+//! | `readmit a at b`, `readmit a at b in vain` | `b` readmits it; `in vain`: `b` must refuse |
 //! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
 //! | `clock a +2%`, `jump a 5s` | |
 //! | `disk a fails`, `disk a works` | |
@@ -40,58 +40,58 @@
 //! |---|---|
 //! | `cut a b`, `cut a -> b`, `isolate a`, `links a-b b-c` (and no others), `join a b`, `heal` | a cut closes no connection |
 //! | `chance lost 2%`, `chance doubled 1%`, `chance delayed 500ppm up to 2s`, `chance none` | faults of any packet |
-//! | `close a b` | their connection closes, and is made again a little later |
-//! | `drop next a -> b Vote`, `drop all any -> a` | `next`, a number or `all`, and a kind or none |
+//! | `close a b` | their connection closes; the nodes reconnect a little later |
+//! | `drop next a -> b Vote`, `drop all any -> a` | `next`, a number or `all`; of one kind or any |
 //! | `double next a -> b`, `delay next a -> b 300ms Heartbeat` | |
-//! | `store down`, `store silent`, `store up`, `store lies` | the last one takes every write |
-//! | `lose next reply a`, `unknown next write a`, `unknown next write a undone` | the write is done, or not |
-//! | `repeat next write a` | the write is done, and then done again by a library that retries it |
+//! | `store down`, `store silent`, `store up`, `store lies` | `lies`: it accepts every write, whatever its expected version |
+//! | `lose next reply a`, `unknown next write a`, `unknown next write a undone` | the write is done; `undone`: it is not |
+//! | `repeat next write a` | the write is done twice, as by a client library that retries it |
 //!
 //! | phases | |
 //! |---|---|
-//! | `heal all` | ends every fault, as [`World::heal_all`] does |
-//! | `settle` | until all name one leader; if that takes longer than the election states, I6 is broken |
-//! | `settle without a` | the same, without asking `a`, which may be cut off in either direction |
-//! | `calm`, `calm over` | from here to there the leader must stay, else I5 is broken |
+//! | `heal all` | ends every fault, by [`World::heal_all`] |
+//! | `settle` | waits until all name one leader; if that exceeds the election's bound, I6 is broken |
+//! | `settle without a` | the same without `a`, which may be cut off in either direction |
+//! | `calm`, `calm over` | between the two, a change of leader breaks I5 |
 //!
 //! | commands for machines and their surroundings | |
 //! |---|---|
 //! | `campaign a`, `withdraw a`, `resign a`, `transfer a b`, `health a bad`, `health a good` | |
-//! | `down a b`, `request a` | an operator declares at `a` that `b` is gone; a request that needs a cluster of some size |
-//! | `busy a`, `idle a`, `drained a` | its work does not end by itself, or does again; and now it has ended |
-//! | `write a`, `write a late 3s` | its work writes to the resource, with the token that it was given last |
+//! | `down a b`, `request a` | an operator declares at `a` that `b` is gone; `a` gets a request that needs a minimum number of members |
+//! | `busy a`, `idle a`, `drained a` | its work does not end when told to drain; it does again; it has ended now |
+//! | `write a`, `write a late 3s` | its work writes to the resource, with its latest token |
 //! | `store init`, `store init 41`, `store delete`, `store rewind 2`, `store tells changes` | |
 //! | `request-resign ops` | leaves a request to resign in the record |
 //!
 //! | requests of clients, where nodes keep replicated state | |
 //! |---|---|
-//! | `client a put x 1`, `client a put x 1 in 7` | in session 7, with which it goes |
-//! | `client a swap x 1 2`, `client a delete x`, `client a get x` | `swap` writes 2 if there is 1 |
+//! | `client a put x 1`, `client a put x 1 in 7` | `in 7`: attached to session 7 |
+//! | `client a swap x 1 2`, `client a delete x`, `client a get x` | `swap` writes 2 if the value is 1 |
 //! | `client a begin 7 2s`, `client a end 7`, `client a keep 7`, `client a look 7` | a session |
-//! | `client a keeps 7 2s`, `clients let 7 go` | it is kept alive from now on, at `a` or elsewhere; and not any more |
-//! | `clients ask 3` | this many drawn requests, at nodes that are drawn |
+//! | `client a keeps 7 2s`, `clients let 7 go` | the session is kept alive from now on, at `a` or another node; and no longer |
+//! | `clients ask 3` | this many random requests, at random nodes |
 //! | `state a` | the end of the log of `a`, and the contents of its map |
-//! | `client a joins 7 2s`, `client a leaves 7` | `a` may be a primary of partitions, by a session that its process keeps alive |
-//! | `client a gives back 7`, `client a gives back all 7` | the partitions taken back from it, as far as it knows; or all that it has |
+//! | `client a joins 7 2s`, `client a leaves 7` | `a` becomes a possible primary, by a session that its process keeps alive; and leaves |
+//! | `client a gives back 7`, `client a gives back all 7` | the partitions taken back from it, as far as it knows; or all its partitions |
 //! | `client a creates orders 4`, `client a drops orders` | a group of partitions |
 //! | `client a drains b`, `client a undrains b`, `client a moves orders 0 to b` | |
 //! | `write a orders 0`, `write a orders 0 late 3s` | the work of a primary writes to its partition, with the token that its node knows |
 //! | `partitions a` | the primary of each partition, as far as `a` knows |
-//! | `operator a adds d`, `operator a removes d` | asks `a` once to have `d` vote, or vote no more; to be asked again until it is done |
-//! | `operator a accepts the loss` | `a` takes its lost log for whole |
+//! | `operator a adds d`, `operator a removes d` | asks `a` once to add or remove the voter `d`; to be repeated until it is done |
+//! | `operator a accepts the loss` | `a` accepts its lost log as complete |
 //! | `voters a` | the voters that `a` counts, and the number of the record that states them |
 //!
-//! | to look and to check | |
+//! | output and checks | |
 //! |---|---|
-//! | `show heartbeats`, `hide messages`, `show disk` | the lines that are shown |
-//! | `store removes first`, `store ends session a` | of a store that keeps sessions |
+//! | `show heartbeats`, `hide messages`, `show disk` | choose the levels of the shown lines |
+//! | `store removes first`, `store ends session a` | faults of a store with sessions |
 //! | `store ends sessions late 1s`, `store gives sessions 5s` | |
 //! | `queue` | the entries of the queue |
 //! | `status`, `record` | the belief of each node, and the record of the store |
-//! | `members a` | the members of the cluster, as `a` knows it, with all their attributes |
+//! | `members a` | the members of the cluster, as `a` knows them, with all their attributes |
 //! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | checks of the present state |
-//! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |
-//! | `expect panic`, `expect alarm` | the same for a machine that panics, or that raises an alarm |
+//! | `expect I3` | this script breaks that invariant, and fails otherwise |
+//! | `expect panic`, `expect alarm` | the same for a panic of a machine, or for its alarm |
 
 mod clients;
 mod commands;

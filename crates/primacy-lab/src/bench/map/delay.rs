@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PREFIX: &str = "bench/watched/";
 const PREFIX_END: &str = "bench/watched0";
 
-/// The result for so many watchers, as it is printed with `--json`.
+/// The result for one number of watchers, as it is printed with `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct DelayRow {
     watchers: usize,
