@@ -45,7 +45,7 @@ pub(in crate::codec) mod wire {
         Revised(Revised),
     }
 
-    /// (0, 0) is [`LeaderSequence::NONE`].
+    /// (0, 0) is `LeaderSequence::NONE`.
     #[derive(Clone, Copy, PartialEq, prost::Message)]
     pub(in crate::codec) struct Number {
         #[prost(uint64, tag = "1")]
