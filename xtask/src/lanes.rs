@@ -57,7 +57,7 @@ pub(crate) fn binaries(told: &str) -> Vec<Binary> {
         rest.split('"').next().map(PathBuf::from)
     };
     let of_line = |line: &str| {
-        // The target in the message also says whether it could be tested, so only the profile is read.
+        // The target has a `test` field too, with another meaning: whether it can be tested.
         let (_, profile) = line.split_once("\"profile\":{")?;
         let is_test = profile.split('}').next()?.contains("\"test\":true");
         let package = value(line, "manifest_path")?.parent()?.to_path_buf();

@@ -201,7 +201,7 @@ impl Need {
     }
 }
 
-/// True if everything that the live tests need is or can be installed, so that no test may be skipped.
+/// True if this machine can use every need of `cargo xtask test`, so that no test may be skipped.
 pub(crate) fn all_of_use() -> bool {
     wanted(Step::Test).all(Need::is_of_use)
 }
