@@ -154,6 +154,7 @@ pub(crate) fn encode_bare(election: &str, frame: &Frame) -> Vec<u8> {
     wire::Envelope { election: election.to_owned(), frame: Some(frame.into()) }.encode_to_vec()
 }
 
+/// Encodes a frame with its length prefix.
 pub(crate) fn encode(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> {
     let envelope = wire::Envelope { election: election.to_owned(), frame: Some(frame.into()) };
     let length = envelope.encoded_len();
