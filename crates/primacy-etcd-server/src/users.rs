@@ -150,7 +150,7 @@ impl UserList {
         if !is_same(self.sign(secret, said).as_bytes(), signature.as_bytes()) {
             return Err(Known::INVALID_TOKEN);
         }
-        // The signature is right, so the content is this server's.
+        // The signature is right, so a node of this cluster has written the content.
         let until = said.split('.').next().and_then(|until| until.parse().ok());
         until.filter(|&until| now() < until).ok_or(Known::INVALID_TOKEN)
     }

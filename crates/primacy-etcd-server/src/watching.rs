@@ -239,7 +239,7 @@ fn cut(mut list: Vec<Change>, through: Version) -> (Vec<Change>, Version) {
     }
 }
 
-/// The first version that was not compacted.
+/// The first version that can still be read.
 fn compacted(refusal: Refusal) -> Version {
     match refusal {
         Refusal::Compacted { compacted } => compacted,

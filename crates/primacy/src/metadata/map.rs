@@ -238,9 +238,9 @@ impl Map {
         self.ask(|answer| MapRequest::Session(session, Keep::Look, answer)).await
     }
 
-    /// Makes a change of the voters, as far as the leader can do it now. Call it several times a second until it is done: the leader
-    /// abandons a change that waits for voters one second after the last call, and a node that is being added must be heard again half
-    /// a minute after it.
+    /// Makes a change of the voters, as far as the leader can do it now. Call it several times a second until it is done: one second
+    /// after the last call, the leader abandons a change that waits for voters; half a minute after it, a node that is being added must
+    /// show again that it is there.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.

@@ -135,8 +135,7 @@ fn sectors(range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |sector| (sector * SECTOR_LENGTH).max(start)..((sector + 1) * SECTOR_LENGTH).min(end))
 }
 
-/// Returns whether a part of the block was not written: a sector, or the part of the header's sector after which bits may have been
-/// flipped.
+/// Returns whether a part of the block was not written: a sector, or the header, because bits after it may have been flipped.
 fn has_unwritten(bytes: &[u8], block: &Range<usize>) -> bool {
     let header = block.start..block.start + BLOCK_HEADER_LENGTH;
     sectors(block).chain([header]).any(|part| bytes[part].iter().all(|&byte| byte == 0))
