@@ -480,7 +480,7 @@ impl LogFile {
             fs::remove_file(&path).map_err(|error| LogError::io("remove", &path, error))?;
         }
         for new in [NEW_SEGMENT, NEW_SNAPSHOT] {
-            // Best effort: the file only takes up space, and the next snapshot overwrites it.
+            // Best effort: the file only takes up space, and the next one of its kind overwrites it.
             let _ = fs::remove_file(log.dir.join(new));
         }
         if let (Some(tail), Some(last)) = (reading.tail, log.segments.back()) {
