@@ -35,7 +35,7 @@ impl<A: Algorithm> World<A> {
                 self.counters.count(shape.name());
             }
             if !self.network.is_cut(to, from) {
-                self.counters.count("packet: link cut one delivery");
+                self.counters.count("packet: link cut one way");
             }
         }
         for delay in fate.arrivals.into_iter().flatten() {

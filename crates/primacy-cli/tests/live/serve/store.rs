@@ -9,8 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
+use primacy_conformance::elections::deployment::Server;
 use primacy_conformance::elections::processes::{campaign_if_told, hold};
-use primacy_conformance::elections::venue::Server;
 use primacy_conformance::live::etcd::{Etcd, Tls};
 use primacy_conformance::live::{Ground, only_test, program};
 use primacy_conformance::{Outcome, REQUIRE_LIVE_VARIABLE};

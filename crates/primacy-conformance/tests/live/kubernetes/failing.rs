@@ -18,7 +18,7 @@ use super::{PATIENCE, kube_client, server};
 use crate::registers::record;
 use crate::to_be_tried;
 
-async fn server_with(ground: Ground, options: &[&str], scheme: &str) -> Option<ApiServer> {
+async fn server_with(ground: Ground, options: &[&str], scheme: &'static str) -> Option<ApiServer> {
     to_be_tried("kubernetes", ApiServer::start_with(ground, options, scheme)).await
 }
 

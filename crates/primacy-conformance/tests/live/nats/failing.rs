@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_nats::jetstream::stream;
 use primacy_conformance::live::nats::{BUCKET, Nats, PASSWORD};
 use primacy_conformance::live::proxy::Proxy;
-use primacy_core::election::lease::{Record, Version};
+use primacy_core::election::lease::Version;
 use primacy_stores::{OpenError, ReadError, Register, SetError, open};
 use rustix::process::Signal;
 

@@ -1,6 +1,7 @@
 //! A fence in a database, or a schema, whose owner is not the role that installs it.
 
-use primacy::fence::postgres::{Answer, FenceState, Guard, attempt, install};
+use primacy::fence::Answer;
+use primacy::fence::postgres::{FenceState, Guard, attempt, install};
 use primacy::stores::{Verdict, open_any};
 use primacy_conformance::live::postgres::{Postgres, connect};
 use tokio_postgres::Client;

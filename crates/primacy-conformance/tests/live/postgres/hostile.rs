@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::FencingToken;
-use primacy::fence::postgres::{Answer, FenceState, Guard, attempt, install, show};
+use primacy::fence::Answer;
+use primacy::fence::postgres::{FenceState, Guard, attempt, install, show};
 use primacy::stores::{OpenError, Opened, open, open_any};
 use primacy_conformance::live::postgres::{Postgres, connect};
 use primacy_core::election::lease::{Holder, Record};

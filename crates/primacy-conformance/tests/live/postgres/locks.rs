@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use primacy::FencingToken;
-use primacy::fence::postgres::{Answer, FenceState, Guard, attempt, install};
+use primacy::fence::Answer;
+use primacy::fence::postgres::{FenceState, Guard, attempt, install};
 use primacy::stores::{OpenError, Verdict, open};
 use primacy_conformance::live::postgres::{Postgres, connect};
 use primacy_core::election::lease::Record;

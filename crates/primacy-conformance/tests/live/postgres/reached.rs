@@ -1,6 +1,7 @@
 //! Tables, trusted and the fence's own, for which PostgreSQL runs code of another role.
 
-use primacy::fence::postgres::{Answer, FenceState, attempt, install};
+use primacy::fence::Answer;
+use primacy::fence::postgres::{FenceState, attempt, install};
 use primacy::stores::open_any;
 
 use super::hostile::{app, guard, prepared};

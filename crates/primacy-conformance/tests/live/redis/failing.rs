@@ -6,9 +6,9 @@ use std::time::Duration;
 use primacy_conformance::live::free_port;
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::live::redis::{PASSWORD, Redis};
-use primacy_core::election::lease::{Record, Version};
+use primacy_core::election::lease::Record;
 use primacy_stores::record::LENGTH_MAX;
-use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError, open};
+use primacy_stores::{OpenError, ReadError, RecordError, SetError, open};
 use rustix::process::Signal;
 
 use super::{record_key, server};

@@ -12,7 +12,7 @@ use primacy_stores::Sessions;
 use rustix::process::Signal;
 use zookeeper_client::Client;
 
-use super::{HANG, Kept, POLL, become_first, begin, holder, not_run, open_url, soon};
+use super::{HANG, Kept, POLL, become_first, begin, holder, open_url, soon};
 
 /// The timeout of the foreign clients' sessions, in seconds.
 const TIMEOUT: &str = "2";

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_conformance::live::etcd::Etcd;
-use primacy_conformance::live::only_test;
 use primacy_conformance::{Capabilities, Harness, Outcome, SessionCapabilities, SessionsHarness, rival};
 use primacy_stores::etcd::{self, EtcdClient, api};
 use primacy_stores::{Opened, Pending, Register, Sessions, open, open_any};
