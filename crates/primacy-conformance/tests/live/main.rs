@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask live` installs the servers and runs this; `--only NAME` leaves the others out.
 
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
 mod az;
 mod consul;
 mod elections;

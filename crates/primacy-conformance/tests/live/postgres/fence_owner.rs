@@ -103,7 +103,7 @@ async fn a_role_that_the_owner_of_a_database_sets_is_not_taken_for_the_login() {
          ALTER DATABASE postgres SET role = 'dba'"
     );
     dba.batch_execute(&evil).await.unwrap();
-    let opened = open_any(&server.url(), "orders").await.err().expect("the table of dba").to_string();
+    let opened = open_any(&server.url(), "orders").await.expect_err("the table of dba").to_string();
     assert!(opened.contains("its table public.primacy_record, of the role dba"), "{opened}");
     let Answer::Failed { why } = attempt(&server.url(), "ledger").await.unwrap().without else {
         panic!("a write was tried")
