@@ -365,7 +365,8 @@ async fn the_keys_of_watchers_are_counted() {
             }
         }
     }
-    assert!(refused > 150, "{refused} were refused");
+    // A stream that ends gives back what its watchers held, so that the number varies.
+    assert!(refused > 120, "{refused} were refused");
     served.grew_by_less_than(before, 160 * MIB);
 }
 

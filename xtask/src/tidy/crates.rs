@@ -17,7 +17,10 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-kube", &["primacy"]),
     ("primacy-sim", &["primacy-core", "primacy-kv"]),
     ("primacy-etcd-server", &["primacy-core", "primacy-kv", "primacy"]),
-    ("primacy-cli", &["primacy-stores", "primacy", "primacy-etcd-server", "primacy-fence-sqlite"]),
+    (
+        "primacy-cli",
+        &["primacy-core", "primacy-stores", "primacy", "primacy-etcd-server", "primacy-fence-sqlite"],
+    ),
     (
         "primacy-lab",
         &[
