@@ -22,7 +22,7 @@ pub(crate) struct StopRecord {
     pub(crate) command: String,
     /// The number of the lead.
     pub(crate) term: u64,
-    /// Whether the number is a fencing token, too.
+    /// True if the number is a fencing token, too.
     pub(crate) fenced: bool,
 }
 

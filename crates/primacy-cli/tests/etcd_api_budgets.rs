@@ -350,23 +350,29 @@ async fn the_keys_of_watchers_are_counted() {
     let before = served.memory().0;
     let mut watches = asked.watches(create(b"short".to_vec())).await;
     assert!(!watches.answer().await.unwrap().canceled);
-    let mut refused = 0;
+    let (mut refused, mut kept, mut kept_most) = (0, 0, 0);
     let mut held = Vec::new();
     for number in 0..200 {
         watches.wish(create([format!("k{number:05}").as_bytes(), &[b'y'; 1_900_000]].concat())).await;
         match watches.answer().await {
-            Ok(answer) => refused += u32::from(answer.canceled),
+            Ok(answer) if answer.canceled => refused += 1,
+            Ok(_) => {
+                kept += 1;
+                kept_most = kept_most.max(kept);
+            }
             // What its service had not taken yet did not fit beside the watchers either: the stream ends, and its watchers with it.
             Err(status) => {
                 assert_eq!(status.code(), Code::ResourceExhausted);
                 refused += 1;
+                kept = 0;
                 held.push(std::mem::replace(&mut watches, asked.watches(create(b"short".to_vec())).await));
                 assert!(!watches.answer().await.unwrap().canceled);
             }
         }
     }
-    // A stream that ends gives back what its watchers held, so that the number varies.
-    assert!(refused > 120, "{refused} were refused");
+    // Twice the key of each counts, within 64 MiB of one connection.
+    assert!(kept_most <= 64 * MIB / 3_800_000 + 1, "{kept_most} watchers were kept at once");
+    assert!(refused > 100, "{refused} were refused");
     served.grew_by_less_than(before, 160 * MIB);
 }
 

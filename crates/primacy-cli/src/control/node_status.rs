@@ -55,14 +55,14 @@ pub(crate) struct NodeStatus {
     pub(crate) why_no_leader: Vec<String>,
     /// Its role in the election.
     pub(crate) role: String,
-    /// Whether its application campaigns.
+    /// True if its application campaigns.
     pub(crate) campaigning: bool,
     /// The reason why it does not campaign, if the application gives one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) not_campaigning: Option<String>,
     /// The result of its health check.
     pub(crate) healthy: bool,
-    /// Whether its operator has excluded it from leading.
+    /// True if its operator has excluded it from leading.
     pub(crate) cordoned: bool,
     /// The time that a leader may lead without renewing.
     pub(crate) lease_ms: u64,

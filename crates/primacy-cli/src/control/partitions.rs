@@ -64,11 +64,11 @@ pub(crate) struct Group {
     pub(crate) free: u32,
     /// The number of partitions that are being taken back.
     pub(crate) taken: u32,
-    /// Whether it is about to be removed.
+    /// True if it is about to be removed.
     pub(crate) ending: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) partitions: Vec<Run>,
-    /// Whether there are more runs than are listed.
+    /// True if there are more runs than are listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) more: bool,
 }

@@ -49,7 +49,7 @@ pub(crate) enum GuardianCommand {
     Start {
         /// The term of the leadership, by which later messages name it.
         term: u64,
-        /// Whether the term is a fencing token, too.
+        /// True if the term is a fencing token, too.
         fenced: bool,
         /// The end of the leadership, by which everything must be gone.
         valid_until: u64,
@@ -87,7 +87,7 @@ pub(crate) enum GuardianCommand {
     Kill {
         /// The term of the leadership.
         term: u64,
-        /// Whether to give up a stop command that has not succeeded, too.
+        /// True to give up a stop command that has not succeeded, too.
         gives_up: bool,
     },
     /// Notify these nodes of the supervisor's death from now on: the voters have changed.
