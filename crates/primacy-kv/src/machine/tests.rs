@@ -9,6 +9,7 @@ use primacy_core::time::Drift;
 
 use super::*;
 use crate::command::{self, Operation, Previous, Replace};
+use crate::command::{Request, Version};
 use crate::partitions::Command as About;
 
 type Node = Metadata<State>;

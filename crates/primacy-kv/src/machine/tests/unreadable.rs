@@ -3,6 +3,7 @@
 use super::*;
 use crate::command::Limits;
 use crate::command::REQUEST_FORMAT;
+use crate::encoding::DecodeError;
 use crate::replication::log::{Record, RecordBody, Snapshot};
 use crate::replication::replica::PartOfLog;
 use crate::state::FORMAT as SNAPSHOT_FORMAT;
