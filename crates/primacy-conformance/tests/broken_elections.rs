@@ -8,7 +8,7 @@ use primacy_conformance::elections::{
 };
 use primacy_core::election::lease::Record;
 use primacy_core::{Drift, Duration, FencingToken};
-use primacy_sim::algorithm::lease::Lease;
+use primacy_sim::elections::lease::Lease;
 use primacy_sim::world::World;
 
 /// The flaw of an election, or of what it rests on.

@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use primacy_core::{Duration, NodeId};
-use primacy_sim::algorithm::quorum::Quorum;
 use primacy_sim::disk::MetByCrash;
+use primacy_sim::elections::quorum::Quorum;
 use primacy_sim::network::Chance;
 use primacy_sim::trace::Trace;
 use primacy_sim::world::faults::Crash;

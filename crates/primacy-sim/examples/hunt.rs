@@ -20,8 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use primacy_sim::elections::Election;
 use primacy_sim::script::PANIC;
-use primacy_sim::swarm::Election;
 use primacy_sim::trace::Trace;
 
 /// The seeds that run in any case.

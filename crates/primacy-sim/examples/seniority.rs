@@ -14,7 +14,7 @@ use primacy_core::detector::{Detection, Detector};
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, Instant, NodeId};
 use primacy_sim::algorithm::Settings as _;
-use primacy_sim::algorithm::seniority::Seniority;
+use primacy_sim::elections::seniority::Seniority;
 use primacy_sim::process_slot::ProcessSlot;
 use primacy_sim::trace::Trace;
 use primacy_sim::world::{Conditions, World};

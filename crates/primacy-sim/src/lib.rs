@@ -8,6 +8,7 @@ pub mod counters;
 pub mod disk;
 pub mod display;
 pub mod draw;
+pub mod elections;
 pub mod golden_file;
 pub mod historical;
 pub mod invariants;

@@ -3,10 +3,11 @@
 use core::fmt;
 
 use crate::draw::Frame;
+use crate::elections::Election;
+use crate::elections::open;
 use crate::golden_file::{difference, replay};
-use crate::script::open;
 use crate::shrink;
-use crate::swarm::{Beyond, Election, Run};
+use crate::swarm::{Beyond, Run};
 use crate::trace::{Entry, Levels, Trace};
 
 /// The result of a replay.

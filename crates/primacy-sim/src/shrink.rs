@@ -7,7 +7,8 @@
 use primacy_core::Duration;
 
 use crate::algorithm::duration;
-use crate::swarm::{Election, Run};
+use crate::elections::Election;
+use crate::swarm::Run;
 use crate::trace::Trace;
 
 /// The maximum number of replayed scripts.

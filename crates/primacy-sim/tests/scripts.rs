@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use primacy_sim::elections::open;
 use primacy_sim::golden_file::{difference, replay};
-use primacy_sim::script::open;
 
 fn main() -> ExitCode {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");

@@ -2,7 +2,8 @@
 //! must be a leader. The first seeds are run twice, and the two runs must be the same.
 
 use primacy_sim::counters::Counters;
-use primacy_sim::swarm::{Beyond, ENOUGH_SEEDS, Election, Run};
+use primacy_sim::elections::Election;
+use primacy_sim::swarm::{Beyond, ENOUGH_SEEDS, Run};
 use primacy_sim::trace::{Level, Trace, lines};
 
 /// The number of seeds that are run twice, and once more from their stories.

@@ -333,6 +333,9 @@ mod self_tests {
         ] {
             assert_eq!(found(drawings, &[(path, bad)]), 1, "{bad}");
         }
-        assert_eq!(found(drawings, &[("crates/primacy-sim/src/replay.rs", "use crate::script::open;")]), 0);
+        assert_eq!(
+            found(drawings, &[("crates/primacy-sim/src/replay.rs", "use crate::elections::open;")]),
+            0
+        );
     }
 }

@@ -48,7 +48,7 @@ const GIVEN: &[&str] = &["LazyLock", "UNIX_EPOCH", "Client", "get_opts"];
 /// The one election with ballots, and the code that runs it.
 const RANKED: &[&str] = &[
     "crates/primacy-core/src/election/ranked",
-    "crates/primacy-sim/src/algorithm/ranked",
+    "crates/primacy-sim/src/elections/ranked",
     "crates/primacy-sim/src/model/peers/ranked",
 ];
 

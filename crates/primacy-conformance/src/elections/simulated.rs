@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use primacy_core::election::lease::Record;
 use primacy_core::{Command, Drift, FencingToken, Input, Mandate, NodeId};
-use primacy_sim::algorithm::{Algorithm, lease, quorum, session};
+use primacy_sim::algorithm::Algorithm;
 use primacy_sim::clock::Moment;
 use primacy_sim::disk::MetByCrash;
+use primacy_sim::elections::{lease, quorum, session};
 use primacy_sim::network::STORE;
 use primacy_sim::process_slot::ProcessSlot;
 use primacy_sim::trace::Trace;

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use primacy_sim::elections::Election;
 use primacy_sim::message_complexity::CountedElection;
-use primacy_sim::swarm::{Beyond, Election};
+use primacy_sim::swarm::Beyond;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::progress::Progress;

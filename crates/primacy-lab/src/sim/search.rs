@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use primacy_sim::elections::Election;
 use primacy_sim::replay::Drawn;
-use primacy_sim::swarm::{Beyond, Election, Verdict};
+use primacy_sim::swarm::{Beyond, Verdict};
 
 use super::worlds;
 

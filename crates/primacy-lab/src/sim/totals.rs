@@ -6,9 +6,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use primacy_sim::counters::Counters;
+use primacy_sim::elections::Election;
 use primacy_sim::replay::Drawn;
 use primacy_sim::script::PANIC;
-use primacy_sim::swarm::{ENOUGH_SEEDS, Election};
+use primacy_sim::swarm::ENOUGH_SEEDS;
 use primacy_sim::world::phases::Settled;
 use serde::Serialize;
 

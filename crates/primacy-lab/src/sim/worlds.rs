@@ -3,8 +3,9 @@
 use std::panic::{catch_unwind, set_hook, take_hook};
 
 use super::Which;
+use primacy_sim::elections::Election;
 use primacy_sim::replay::{Drawn, Replayed};
-use primacy_sim::swarm::{Beyond, Election, Verdict};
+use primacy_sim::swarm::{Beyond, Verdict};
 use primacy_sim::trace::{Levels, Trace};
 
 /// Finds an election by its name.

@@ -21,7 +21,7 @@ use core::ops::RangeInclusive;
 
 use primacy_core::{Duration, NodeId};
 
-use crate::algorithm::{bully, confirmed, lease, quorum, ranked, ring, seniority, session};
+use crate::elections::{bully, confirmed, lease, quorum, ranked, ring, seniority, session};
 
 pub use choice::choices;
 pub use contender::Contender;

@@ -14,8 +14,8 @@ use primacy_core::{
 
 use super::Begins;
 use crate::algorithm::Algorithm;
-use crate::algorithm::bully::Bully as OfBully;
-use crate::algorithm::ring::{OfProbing, ProbeText};
+use crate::elections::bully::Bully as OfBully;
+use crate::elections::ring::{OfProbing, ProbeText};
 
 /// A heartbeat interval longer than any count, so that no heartbeat is counted.
 const HEARTBEAT: Duration = Duration::from_secs(1_000_000);

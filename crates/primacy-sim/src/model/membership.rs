@@ -344,7 +344,7 @@ impl Model for Members {
         };
         let what = match taken {
             Move::Hears { from, to, message } => {
-                let text = crate::algorithm::seniority::Seniority::text(self.messages.value(message));
+                let text = crate::elections::seniority::Seniority::text(self.messages.value(message));
                 format!("{} hears from {}: {text}", name(to), name(from))
             }
             Move::Wakes(seat) => format!("{} wakes", name(seat)),

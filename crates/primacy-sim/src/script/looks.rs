@@ -4,10 +4,10 @@ use primacy_core::LeaderSequence;
 use primacy_kv::replication::voters::Voters;
 
 use super::Script;
-use crate::algorithm::lease::record_text;
 use crate::algorithm::{Algorithm, metadata, value};
 use crate::display::metadata::state_text;
 use crate::display::partitions::partitions_text;
+use crate::display::record_text;
 use crate::display::views::members_text;
 use crate::process_slot::ProcessSlot;
 use crate::trace::Level;

@@ -122,52 +122,6 @@ pub const PANIC: &str = "panic";
 /// The name of a failure that only a machine itself has detected.
 pub const ALARM: &str = "alarm";
 
-/// Opens a script about the election with this folder of scripts. The single list of the folders' names.
-///
-/// # Errors
-/// If there is no election of this name.
-pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
-    let trace = || Trace::keeping(&[Level::Event, Level::Message]);
-    match election {
-        "appointed" => Ok(Box::new(Script::<crate::algorithm::appointed::Appointed>::new(trace()))),
-        "emergent" => Ok(Box::new(Script::<crate::algorithm::emergent::Emergent>::new(trace()))),
-        "blazingmq_naive" => {
-            Ok(Box::new(Script::<crate::algorithm::blazingmq_naive::BlazingmqNaive>::new(trace())))
-        }
-        "quorum" => Ok(Box::new(Script::<crate::algorithm::quorum::Quorum>::new(trace()))),
-        "gmt2000" => Ok(Box::new(Script::<crate::algorithm::gmt2000::Gmt2000>::new(trace()))),
-        "ranked" => Ok(Box::new(Script::<crate::algorithm::ranked::Ranked>::new(trace()))),
-        "bully" => Ok(Box::new(Script::<crate::algorithm::bully::Bully>::new(trace()))),
-        "ring" => Ok(Box::new(Script::<crate::algorithm::ring::Ring>::new(trace()))),
-        "ring_bidirectional" => {
-            Ok(Box::new(Script::<crate::algorithm::ring::RingBidirectional>::new(trace())))
-        }
-        "confirmed" => Ok(Box::new(Script::<
-            crate::algorithm::confirmed::Confirmed<
-                crate::algorithm::bully::Bully,
-                crate::algorithm::quorum::Quorum,
-            >,
-        >::new(trace()))),
-        "confirmed_lease" => Ok(Box::new(Script::<
-            crate::algorithm::confirmed::Confirmed<
-                crate::algorithm::bully::Bully,
-                crate::algorithm::lease::Lease,
-            >,
-        >::new(trace()))),
-        "confirmed_seniority" => Ok(Box::new(Script::<
-            crate::algorithm::confirmed::Confirmed<
-                crate::algorithm::seniority::Seniority,
-                crate::algorithm::quorum::Quorum,
-            >,
-        >::new(trace()))),
-        "seniority" => Ok(Box::new(Script::<crate::algorithm::seniority::Seniority>::new(trace()))),
-        "lease" => Ok(Box::new(Script::<crate::algorithm::lease::Lease>::new(trace()))),
-        "session" => Ok(Box::new(Script::<crate::algorithm::session::Session>::new(trace()))),
-        "metadata" => Ok(Box::new(Script::<crate::algorithm::metadata::Metadata>::new(trace()))),
-        _ => Err(format!("there is no election {election}")),
-    }
-}
-
 /// A script that can be drawn.
 pub trait Recorded: ScriptHandler {
     /// Records the entries of these levels from the beginning on; if none are given, those of the levels that the

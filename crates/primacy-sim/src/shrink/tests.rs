@@ -1,8 +1,8 @@
 use primacy_core::{Endpoint, Event, FencingToken, Input, Instant, NodeId, Output, Protocol, Violation};
 
 use super::*;
-use crate::algorithm::blazingmq_naive::{BlazingmqNaive, Timers};
 use crate::algorithm::{Algorithm, ProcessStart};
+use crate::elections::blazingmq_naive::{BlazingmqNaive, Timers};
 use crate::golden_file::replay;
 use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Message};
 use crate::invariants::{Invariant, Meaning};

@@ -68,7 +68,7 @@ pub(super) const MIXED: &[Kind] = &[
 ];
 
 /// The counters that a search of many seeds must increment for any election.
-pub(super) const MUST_MEET: &[&str] = &[
+pub(crate) const MUST_MEET: &[&str] = &[
     "elected",
     "fault: crash",
     "fault: crash with the guardian",

@@ -8,18 +8,9 @@
 //! name one leader within the time that the election states; then calm, in which small faults strike one node that
 //! does not lead, and the leader must stay.
 
-mod bully;
-mod confirmed;
-mod drawn_faults;
-mod lease;
-mod metadata;
-mod primaries;
-mod quorum;
-mod ranked;
+pub(crate) mod drawn_faults;
+pub(crate) mod primaries;
 mod reelection;
-mod ring;
-mod seniority;
-mod session;
 mod targeted_faults;
 mod voters;
 
@@ -32,7 +23,6 @@ use self::drawn_faults::{Kind, MIXED};
 use self::primaries::Sharing;
 use self::reelection::Reelection;
 use self::voters::Operators;
-use crate::algorithm;
 use crate::algorithm::Algorithm;
 use crate::counters::Counters;
 use crate::golden_file::ScriptHandler as _;
@@ -43,49 +33,9 @@ use crate::trace::Trace;
 use crate::world::World;
 use crate::world::phases::Settled;
 
-/// The number of seeds from which on a search must have incremented all counters of [`Election::must_meet`]: the
+/// The number of seeds from which on a search must have incremented all counters of [`Election::must_meet`](crate::elections::Election::must_meet): the
 /// rarest one is incremented in one world of a hundred, so one search in some thousands fails by chance.
 pub const ENOUGH_SEEDS: u64 = 1_000;
-
-/// The elections for which worlds are generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Election {
-    /// Among peers, by a majority.
-    Quorum,
-    /// Among peers, by a majority of votes for the best claim.
-    Ranked,
-    /// Among peers: bully, the highest name leads.
-    Bully,
-    /// Among peers: Chang and Roberts' ring, the highest name leads.
-    Ring,
-    /// Among peers: Hirschberg and Sinclair's bidirectional ring, the highest name leads.
-    RingBidirectional,
-    /// The oldest member of a cluster.
-    Seniority,
-    /// Over an expiring record in a store.
-    Lease,
-    /// In the queue of a store that keeps sessions.
-    Session,
-    /// Bully nominates, a quorum confirms.
-    Confirmed,
-    /// Bully nominates, a lease in a store confirms.
-    ConfirmedLease,
-    /// Seniority nominates, a quorum confirms.
-    ConfirmedSeniority,
-    /// Each node nominates at random, and a quorum confirms.
-    ConfirmedWhim,
-    /// Among peers, by a majority, with a state that the leader replicates.
-    Metadata,
-}
-
-type ByQuorum = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::quorum::Quorum>;
-type ByLease = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::lease::Lease>;
-type OfTheOldest =
-    algorithm::confirmed::Confirmed<algorithm::seniority::Seniority, algorithm::quorum::Quorum>;
-type ByArbitraryNomination = algorithm::confirmed::Confirmed<
-    algorithm::arbitrary_nominator::ArbitraryNominator,
-    algorithm::quorum::Quorum,
->;
 
 /// An assumption of an election that a world violates, to show which invariant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,126 +84,6 @@ pub struct Run {
     pub trace: Trace,
     /// The commands, one per line.
     pub commands: Vec<String>,
-}
-
-impl Election {
-    /// All elections.
-    pub const ALL: &[Self] = &[
-        Self::Quorum,
-        Self::Ranked,
-        Self::Bully,
-        Self::Ring,
-        Self::RingBidirectional,
-        Self::Seniority,
-        Self::Lease,
-        Self::Session,
-        Self::Confirmed,
-        Self::ConfirmedLease,
-        Self::ConfirmedSeniority,
-        Self::ConfirmedWhim,
-        Self::Metadata,
-    ];
-
-    /// The name, which is also that of the folder of its scripts.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quorum => "quorum",
-            Self::Ranked => "ranked",
-            Self::Bully => "bully",
-            Self::Ring => "ring",
-            Self::RingBidirectional => "ring_bidirectional",
-            Self::Seniority => "seniority",
-            Self::Lease => "lease",
-            Self::Session => "session",
-            Self::Confirmed => "confirmed",
-            Self::ConfirmedLease => "confirmed_lease",
-            Self::ConfirmedSeniority => "confirmed_seniority",
-            Self::ConfirmedWhim => "confirmed_whim",
-            Self::Metadata => "metadata",
-        }
-    }
-
-    /// The election of this name.
-    #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|election| election.name() == name)
-    }
-
-    /// Runs the world of this seed.
-    #[must_use]
-    pub fn run(self, seed: u64, trace: Trace) -> Run {
-        self.run_beyond(seed, None, trace)
-    }
-
-    /// Runs the world of this seed with a violated assumption.
-    #[must_use]
-    pub fn run_beyond(self, seed: u64, beyond: Option<Beyond>, trace: Trace) -> Run {
-        match self {
-            Self::Quorum => quorum::draw(seed, beyond, trace).run(),
-            Self::Ranked => ranked::draw(seed, beyond, trace).run(),
-            Self::Bully => bully::draw(seed, beyond, trace).run(),
-            Self::Ring => ring::draw::<algorithm::ring::Ring>(seed, beyond, trace).run(),
-            Self::RingBidirectional => {
-                ring::draw::<algorithm::ring::RingBidirectional>(seed, beyond, trace).run()
-            }
-            Self::Seniority => seniority::draw(seed, beyond, trace).run(),
-            Self::Lease => lease::draw(seed, beyond, trace).run(),
-            Self::Session => session::draw(seed, beyond, trace).run(),
-            Self::Confirmed => confirmed::by_quorum(seed, beyond, trace).run(),
-            Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
-            Self::ConfirmedSeniority => confirmed::of_the_oldest(seed, beyond, trace).run(),
-            Self::ConfirmedWhim => confirmed::by_arbitrary_nomination(seed, beyond, trace).run(),
-            Self::Metadata => metadata::draw(seed, beyond, trace).run(),
-        }
-    }
-
-    /// Runs commands that were drawn before, or a part of them; commands that cannot be carried out are skipped.
-    #[must_use]
-    pub fn run_again(self, commands: &[String], trace: Trace) -> Run {
-        match self {
-            Self::Quorum => run_again::<algorithm::quorum::Quorum>(commands, trace),
-            Self::Ranked => run_again::<algorithm::ranked::Ranked>(commands, trace),
-            Self::Bully => run_again::<algorithm::bully::Bully>(commands, trace),
-            Self::Ring => run_again::<algorithm::ring::Ring>(commands, trace),
-            Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(commands, trace),
-            Self::Seniority => run_again::<algorithm::seniority::Seniority>(commands, trace),
-            Self::Lease => run_again::<algorithm::lease::Lease>(commands, trace),
-            Self::Session => run_again::<algorithm::session::Session>(commands, trace),
-            Self::Confirmed => run_again::<ByQuorum>(commands, trace),
-            Self::ConfirmedLease => run_again::<ByLease>(commands, trace),
-            Self::ConfirmedSeniority => run_again::<OfTheOldest>(commands, trace),
-            Self::ConfirmedWhim => run_again::<ByArbitraryNomination>(commands, trace),
-            Self::Metadata => run_again::<algorithm::metadata::Metadata>(commands, trace),
-        }
-    }
-
-    /// The counters that a search of [`ENOUGH_SEEDS`] or more must have incremented.
-    pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
-        fn of<A: Algorithm>() -> (Vec<&'static str>, &'static [&'static str]) {
-            let meets = [("calm", A::SETTLES), ("ploy: wound", A::SETTLES && !A::ADVISORY)];
-            let meets = meets.into_iter().chain([("stale write refused", A::FENCED)]);
-            (meets.filter(|(_, meets)| *meets).map(|(what, _)| what).collect(), A::must_meet())
-        }
-        let (kinds, own) = match self {
-            Self::Quorum => of::<algorithm::quorum::Quorum>(),
-            Self::Ranked => of::<algorithm::ranked::Ranked>(),
-            Self::Bully => of::<algorithm::bully::Bully>(),
-            Self::Ring => of::<algorithm::ring::Ring>(),
-            Self::RingBidirectional => of::<algorithm::ring::RingBidirectional>(),
-            Self::Seniority => of::<algorithm::seniority::Seniority>(),
-            Self::Lease => of::<algorithm::lease::Lease>(),
-            Self::Session => of::<algorithm::session::Session>(),
-            Self::Confirmed => of::<ByQuorum>(),
-            Self::ConfirmedLease => of::<ByLease>(),
-            Self::ConfirmedSeniority => of::<OfTheOldest>(),
-            Self::ConfirmedWhim => of::<ByArbitraryNomination>(),
-            Self::Metadata => of::<algorithm::metadata::Metadata>(),
-        };
-        // Only the worlds of `quorum` set different promises for that.
-        let reelected = (self == Self::Quorum).then_some("ploy: elected again");
-        drawn_faults::MUST_MEET.iter().chain(own).copied().chain(kinds).chain(reelected)
-    }
 }
 
 impl Beyond {
@@ -332,55 +162,55 @@ impl fmt::Display for Verdict {
 
 /// A generated world, with the state of its generator.
 #[derive(Debug)]
-struct Swarm<A: Algorithm> {
+pub(crate) struct Swarm<A: Algorithm> {
     script: Script<A>,
     told: Vec<String>,
-    rng: Rng,
+    pub(crate) rng: Rng,
     kinds: Vec<Kind>,
     beyond: Option<Beyond>,
     /// True if delays are short and there are no random packet faults, so that only promises and leases keep leaders
     /// apart.
-    tight: bool,
+    pub(crate) tight: bool,
     /// The kinds of messages that packet faults may name.
-    words: &'static [&'static str],
+    pub(crate) words: &'static [&'static str],
     /// True if one node loses its disk in this world.
     wipes: bool,
     /// True if restarted nodes lose their logs. Then no majority may restart, or the election stops.
-    forgets: bool,
+    pub(crate) forgets: bool,
     /// True if clients send requests to nodes.
-    asks: bool,
+    pub(crate) asks: bool,
     /// The operators that change the voters, if this world has any.
     operators: Option<Operators>,
     /// The clients of partitions, if this world has any.
-    sharing: Option<Sharing>,
+    pub(crate) sharing: Option<Sharing>,
     /// The generator of a re-election by a shorter promise, if this world is set up for it.
     reelection: Option<Reelection>,
     /// True if the leader is cut off now and then without further faults, until another node may lead.
     duels: bool,
     /// True if at the end one node is made deaf or mute, and the others must have a leader.
-    wounds: bool,
+    pub(crate) wounds: bool,
     /// True if nodes must join, so that all must be back before one is made deaf or mute.
-    joins: bool,
+    pub(crate) joins: bool,
     /// The node without faults during the calm, because it founds the cluster that others join.
-    spared: Option<&'static str>,
+    pub(crate) spared: Option<&'static str>,
     /// True if the last command has cut off the leader.
     cut_off: bool,
     wiped: Option<ProcessSlot>,
     /// True if the record may be deleted. That requires equal leases, because the creator of a new record may not
     /// know another length; and no delayed requests, because absence has no version.
-    deletes: bool,
+    pub(crate) deletes: bool,
     /// True if the record was absent at some time.
-    was_absent: bool,
+    pub(crate) was_absent: bool,
     /// True if a fault happened after which alarms are justified.
     alarming: bool,
     /// The maximum difference in rate between the fastest and the slowest clock, in parts per million.
-    drift: u32,
+    pub(crate) drift: u32,
     /// The time in which this election replaces a silent leader: the unit of all drawn durations.
     patience: Duration,
 }
 
 impl<A: Algorithm> Swarm<A> {
-    fn new(rng: Rng, beyond: Option<Beyond>, trace: Trace) -> Self {
+    pub(crate) fn new(rng: Rng, beyond: Option<Beyond>, trace: Trace) -> Self {
         Self {
             script: Script::new(trace),
             told: Vec::new(),
@@ -410,7 +240,7 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     /// Carries out a command, which must be possible. After a breach, commands are ignored.
-    fn tell(&mut self, command: String) {
+    pub(crate) fn tell(&mut self, command: String) {
         if !self.is_good() {
             return;
         }
@@ -423,7 +253,7 @@ impl<A: Algorithm> Swarm<A> {
         self.told.push(command);
     }
 
-    fn world(&self) -> &World<A> {
+    pub(crate) fn world(&self) -> &World<A> {
         self.script.world.as_ref().expect("the nodes are named first")
     }
 
@@ -440,7 +270,7 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     /// Draws the nodes, and the delays.
-    fn begin(&mut self, seed: u64, nodes: usize) {
+    pub(crate) fn begin(&mut self, seed: u64, nodes: usize) {
         self.tell(format!("seed {seed}"));
         let names = ["a", "b", "c", "d", "e"];
         self.tell(format!("nodes {}", names[..nodes].join(" ")));
@@ -488,7 +318,7 @@ impl<A: Algorithm> Swarm<A> {
         self.duels = self.one_in(2);
     }
 
-    fn run(mut self) -> Run {
+    pub(crate) fn run(mut self) -> Run {
         self.mix();
         for slot in self.world().slots() {
             let name = self.name(slot);
@@ -563,26 +393,26 @@ impl<A: Algorithm> Swarm<A> {
 
     // ── drawing ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
         one_in(&mut self.rng, count)
     }
 
     /// Draws an index below this number; 0 if there is none.
-    fn index(&mut self, count: usize) -> usize {
+    pub(crate) fn index(&mut self, count: usize) -> usize {
         let drawn = self.rng.up_to(count.saturating_sub(1) as u64);
         usize::try_from(drawn).unwrap_or(0)
     }
 
-    fn up_to(&mut self, longest: Duration) -> Duration {
+    pub(crate) fn up_to(&mut self, longest: Duration) -> Duration {
         in_micros(self.rng.duration_up_to(longest))
     }
 
-    fn millis(&mut self, least: u64, most: u64) -> Duration {
+    pub(crate) fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least).plus(self.up_to(Duration::from_millis(most - least)))
     }
 
     /// Lengthens a duration, so that it is long enough on any clock.
-    fn lengthen(&self, duration: Duration) -> Duration {
+    pub(crate) fn lengthen(&self, duration: Duration) -> Duration {
         in_micros(Drift::from_ppm(self.drift).lengthen(duration)).plus(Duration::from_nanos(1_000))
     }
 }
@@ -592,7 +422,7 @@ fn one_in(rng: &mut Rng, count: u64) -> bool {
 }
 
 /// Rounds down to whole microseconds, which a script can state.
-const fn in_micros(duration: Duration) -> Duration {
+pub(crate) const fn in_micros(duration: Duration) -> Duration {
     Duration::from_nanos(duration.as_nanos() / 1_000 * 1_000)
 }
 

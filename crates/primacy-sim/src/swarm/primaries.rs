@@ -19,14 +19,14 @@ const GROUPS: [&str; 2] = ["p", "q"];
 
 /// The clients of partitions.
 #[derive(Debug)]
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     rng: Rng,
     sessions: u64,
 }
 
 impl Sharing {
     /// Returns `Some` in one world of three.
-    pub(super) fn of(seed: u64) -> Option<Self> {
+    pub(crate) fn of(seed: u64) -> Option<Self> {
         let mut rng = Rng::new(seed ^ APART);
         one_in(&mut rng, 3).then_some(Self { rng, sessions: SESSIONS })
     }

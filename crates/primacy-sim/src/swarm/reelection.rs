@@ -32,7 +32,7 @@ const SHORT: ProcessSlot = ProcessSlot(2);
 
 impl<A: Algorithm> Swarm<A> {
     /// Sets different promises before the start, in one of four worlds with three nodes.
-    pub(super) fn begin_with_promises_that_differ(&mut self, seed: u64, nodes: usize, least: Duration) {
+    pub(crate) fn begin_with_promises_that_differ(&mut self, seed: u64, nodes: usize, least: Duration) {
         let mut rng = Rng::new(seed ^ APART);
         if nodes != 3 || !one_in(&mut rng, 4) {
             return;

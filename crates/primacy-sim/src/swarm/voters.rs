@@ -57,7 +57,7 @@ fn change_command(by: &str, (node, votes): (NodeId, bool)) -> String {
 
 impl<A: Algorithm> Swarm<A> {
     /// Makes only some nodes voters, in the worlds in which voters change.
-    pub(super) fn begin_with_voters(&mut self, seed: u64, nodes: usize) {
+    pub(crate) fn begin_with_voters(&mut self, seed: u64, nodes: usize) {
         let Some(mut operators) = Operators::of(seed, nodes) else { return };
         let count = nodes.saturating_sub(operators.index(3)).max(if nodes > 3 { 3 } else { 2 });
         let voters: Vec<String> = self.world().slots().take(count).map(|slot| self.name(slot)).collect();

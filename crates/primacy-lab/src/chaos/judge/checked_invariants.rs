@@ -2,10 +2,10 @@
 //! run are evidence for them.
 
 use primacy_sim::algorithm::Algorithm;
-use primacy_sim::algorithm::lease::Lease;
-use primacy_sim::algorithm::quorum::Quorum;
-use primacy_sim::algorithm::ranked::Ranked;
-use primacy_sim::algorithm::session::Session;
+use primacy_sim::elections::lease::Lease;
+use primacy_sim::elections::quorum::Quorum;
+use primacy_sim::elections::ranked::Ranked;
+use primacy_sim::elections::session::Session;
 use primacy_sim::invariants::Invariant;
 
 use crate::chaos::arm::{Arm, Held, PeerElection};

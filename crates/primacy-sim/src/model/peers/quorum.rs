@@ -6,7 +6,8 @@ use primacy_core::{Drift, Duration, Identity, NodeId};
 use super::bounds::PeerBounds;
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
-use crate::algorithm::{self, Algorithm as _};
+use crate::algorithm::Algorithm as _;
+use crate::elections;
 use crate::model::now::{NOW, ticks};
 
 impl Machine for Quorum {
@@ -79,6 +80,6 @@ impl Machine for Quorum {
     }
 
     fn text(message: &Message) -> String {
-        algorithm::quorum::Quorum::text(message)
+        elections::quorum::Quorum::text(message)
     }
 }

@@ -7,7 +7,8 @@ use primacy_core::{Identity, NodeId};
 use super::bounds::{self, Timers};
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
-use crate::algorithm::{self, Algorithm as _};
+use crate::algorithm::Algorithm as _;
+use crate::elections;
 use crate::model::now::{NOW, ticks};
 
 /// The bounds of a search. Times are in ticks.
@@ -134,6 +135,6 @@ impl Machine for Ranked {
     }
 
     fn text(message: &Message) -> String {
-        algorithm::ranked::Ranked::text(message)
+        elections::ranked::Ranked::text(message)
     }
 }

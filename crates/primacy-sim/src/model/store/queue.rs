@@ -8,7 +8,8 @@ use primacy_core::{Drift, Duration, FencingToken, Identity};
 
 use super::bounds::StoreBounds;
 use super::store_kind::{GuardianMachine, Machine, Mood, StoreKind};
-use crate::algorithm::{self, Algorithm as _};
+use crate::algorithm::Algorithm as _;
+use crate::elections;
 use crate::model::now::{self, NOW};
 use crate::sessions::refusal;
 
@@ -224,7 +225,7 @@ impl StoreKind for Queue {
     }
 
     fn text(message: &Message) -> String {
-        algorithm::session::Session::text(message)
+        elections::session::Session::text(message)
     }
 }
 

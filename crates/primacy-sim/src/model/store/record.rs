@@ -8,7 +8,8 @@ use primacy_core::{Drift, FencingToken, Identity};
 
 use super::bounds::StoreBounds;
 use super::store_kind::{GuardianMachine, Machine, Mood, StoreKind};
-use crate::algorithm::{self, Algorithm as _};
+use crate::algorithm::Algorithm as _;
+use crate::elections;
 use crate::model::now::{NOW, ticks};
 
 /// The token of a first record, multiplied by one more than the number of deletions: above all tokens that a search
@@ -132,7 +133,7 @@ impl StoreKind for Record {
     }
 
     fn text(message: &Message) -> String {
-        algorithm::lease::Lease::text(message)
+        elections::lease::Lease::text(message)
     }
 }
 

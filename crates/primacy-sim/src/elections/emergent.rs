@@ -2,7 +2,9 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, ProcessStart, Serves, Settings, duration, unknown_setting, value};
+use crate::algorithm::{
+    Algorithm, ProcessStart, Serves, Settings, Surroundings, duration, unknown_setting, value,
+};
 use crate::historical::emergent::{Config, Emergent as Machine, Membership, Message};
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::{Invariant, Meaning};
@@ -114,7 +116,7 @@ impl Algorithm for Emergent {
         Meaning::Nothing
     }
 
-    fn settles_within(nodes: &[&Timers], _surroundings: &super::Surroundings) -> Duration {
+    fn settles_within(nodes: &[&Timers], _surroundings: &Surroundings) -> Duration {
         // The bound that a reader of the article would expect: failing, joining and spreading the news, each
         // for every node.
         let longest =

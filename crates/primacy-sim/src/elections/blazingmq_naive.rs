@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting, value};
+use crate::algorithm::{Algorithm, ProcessStart, Settings, duration, unknown_setting, value};
 use crate::historical::blazingmq_naive::{BlazingmqNaive as Machine, Config, Message};
 use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::tokens_grow::TokensGrow;

@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, Identity, Incarnation, NodeId};
 
-use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting};
+use crate::algorithm::{Algorithm, ProcessStart, Settings, duration, unknown_setting};
 use crate::historical::gmt2000::{Config, Gmt2000 as Machine, Message, Seen};
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;

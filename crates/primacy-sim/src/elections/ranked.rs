@@ -2,9 +2,10 @@
 
 use primacy_core::election::quorum::{DiskState, HardState};
 use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
+use primacy_core::rng::Rng;
 use primacy_core::{Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{
+use crate::algorithm::{
     ATTEMPTS, Algorithm, ProcessStart, Recovery, Settings, Surroundings, duration, unknown_setting, value,
 };
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
@@ -14,6 +15,9 @@ use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
+use crate::process_slot::ProcessSlot;
+use crate::swarm::{Beyond, Swarm, text};
+use crate::trace::Trace;
 
 /// `ranked`.
 #[derive(Clone, Copy, Debug)]
@@ -250,4 +254,31 @@ fn claim_text(claim: &Claim) -> String {
     let hears = claim.hears.map_or_else(String::new, |hears| format!(", hears {hears}"));
     let campaigns = if claim.campaigns { "" } else { ", does not campaign" };
     format!("{seen}{hears}{campaigns}")
+}
+
+/// Draws the nodes and their timers.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Ranked> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    swarm.words = &["Elect", "Hears", "Vote", "Lead", "LeadReply", "Resigned", "Died"];
+    let delay = swarm.world().conditions.delay;
+    let disk_latency = swarm.world().node(ProcessSlot(0)).disk.latency;
+    // Claims are gathered for a heartbeat at most, so a heartbeat must exceed their round trip; and a voter waits as
+    // long for the winner, which writes before it sends `Lead`.
+    let least = delay.times(3).plus(disk_latency.times(2));
+    let heartbeat = swarm.millis(50, 250).max(swarm.lengthen(least));
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        let misses = 2 + swarm.rng.up_to(3);
+        let initial = swarm.rng.up_to(5);
+        // Too short a time does no harm: the machine lengthens it.
+        let gathering = swarm.millis(1, 100).min(heartbeat);
+        let witness = nodes > 2 && name != "a" && swarm.one_in(10);
+        swarm.tell(format!(
+            "set {name} heartbeat_interval={} miss_count={misses} initial_count={initial} gathering={} witness={witness}",
+            text(heartbeat),
+            text(gathering),
+        ));
+    }
+    swarm
 }

@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use primacy_core::NodeId;
 use primacy_core::election::appointed;
 
-use super::{Algorithm, ProcessStart, Settings, unknown_setting, value};
+use crate::algorithm::{Algorithm, ProcessStart, Settings, unknown_setting, value};
 use crate::invariants::{Invariant, Meaning};
 
 /// `appointed`.

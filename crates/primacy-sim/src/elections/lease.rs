@@ -2,12 +2,14 @@
 
 use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, Record, SetError};
 use primacy_core::election::record_update::{RecordUpdate, Task};
+use primacy_core::rng::Rng;
 use primacy_core::{Drift, Duration, FencingToken, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{
+use crate::algorithm::{
     Algorithm, ProcessStart, Settings, StartGuardian, StoreUse, Surroundings, drift, duration,
     unknown_setting,
 };
+use crate::display::record_text;
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
@@ -15,6 +17,8 @@ use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
+use crate::swarm::{Beyond, Swarm, in_micros, text};
+use crate::trace::Trace;
 
 /// `lease`.
 #[derive(Clone, Copy, Debug)]
@@ -278,17 +282,40 @@ fn guardian(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Machi
     Machine::Guardian(Box::new(release))
 }
 
-/// Returns the contents of a record as text for people.
-#[must_use]
-pub fn record_text(record: &Record) -> String {
-    let token = record.token;
-    let request = record.resign_request.as_ref();
-    let request = request.map_or_else(String::new, |asked| format!(", {} asks to resign", asked.by));
-    match &record.holder {
-        None => format!("released, token {token}{request}"),
-        Some(holder) => {
-            let node = holder.identity.node;
-            format!("{node} holds token {token}, renewal {}{request}", record.renewal)
-        }
+/// Draws the candidates, their leases, the record of the store, and whether it announces changes.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lease> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = 2 + swarm.index(3);
+    swarm.begin(seed, nodes);
+    swarm.words = &["Read", "ReadReply", "Write", "WriteReply", "Died"];
+    timers(&mut swarm, nodes);
+    swarm
+}
+
+/// Draws the leases of a store that elects or confirms, its record, and whether it announces changes.
+pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize) {
+    let round_trip = swarm.world().conditions.delay.times(2);
+    let round_trip = swarm.lengthen(round_trip);
+    let (duration, one_for_all) = (swarm.millis(500, 2_000), swarm.one_in(2));
+    swarm.tell(format!("set drift_max={}ppm", swarm.drift));
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        let duration = if one_for_all { duration } else { swarm.millis(500, 2_000) };
+        let request_timeout = round_trip.plus(swarm.millis(20, 200));
+        let poll_interval = swarm.millis(20, 150);
+        swarm.tell(format!(
+            "set {name} duration={} renew_interval={} request_timeout={} poll_interval={}",
+            text(duration),
+            text(in_micros(duration.divided_by(3))),
+            text(request_timeout),
+            text(poll_interval),
+        ));
     }
+    swarm.was_absent = swarm.one_in(3);
+    if !swarm.was_absent {
+        swarm.tell("store init".to_owned());
+    }
+    if swarm.one_in(2) {
+        swarm.tell("store tells changes".to_owned());
+    }
+    swarm.deletes = one_for_all;
 }

@@ -4,9 +4,10 @@ use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{
     Config, Eviction, Message, QueuePosition, RequestFailure, Session as Candidate,
 };
+use primacy_core::rng::Rng;
 use primacy_core::{Drift, Duration, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{
+use crate::algorithm::{
     Algorithm, ProcessStart, SessionsUse, Settings, StartGuardian, Surroundings, drift, duration,
     unknown_setting,
 };
@@ -17,6 +18,8 @@ use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
+use crate::swarm::{Beyond, Swarm, text};
+use crate::trace::Trace;
 
 /// `session`.
 #[derive(Clone, Copy, Debug)]
@@ -315,4 +318,51 @@ fn with(kind: &str, failure: RequestFailure) -> String {
         RequestFailure::Ended => format!("{kind} the session has ended"),
         RequestFailure::NoAnswer => format!("{kind} not reached"),
     }
+}
+
+/// Draws the candidates, their sessions, and the store's delays and timeouts.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Session> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = 2 + swarm.index(3);
+    swarm.begin(seed, nodes);
+    swarm.words = &[
+        "Begin",
+        "KeepAlive",
+        "KeepAliveReply",
+        "Campaign",
+        "CampaignReply",
+        "Leave",
+        "LeaveReply",
+        "End",
+        "Died",
+    ];
+    let round_trip = swarm.world().conditions.delay.times(2);
+    let round_trip = swarm.lengthen(round_trip);
+    swarm.tell(format!("set drift_max={}ppm", swarm.drift));
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        let timeout = swarm.millis(500, 2_000);
+        let request_timeout = round_trip.plus(swarm.millis(20, 200));
+        // A read of the queue is evidence of the leader for no longer than a session.
+        let look_interval = swarm.up_to(timeout.divided_by(3)).plus(swarm.millis(1, 20));
+        let poll_interval = swarm.millis(20, 150);
+        swarm.tell(format!(
+            "set {name} timeout={} timeout_min=1ms look_interval={} request_timeout={} poll_interval={}",
+            text(timeout),
+            text(look_interval),
+            text(request_timeout),
+            text(poll_interval),
+        ));
+    }
+    if swarm.one_in(3) {
+        let lateness = swarm.millis(0, 500);
+        swarm.tell(format!("store ends sessions late {}", text(lateness)));
+    }
+    if swarm.one_in(4) {
+        let timeout = swarm.millis(500, 2_000);
+        swarm.tell(format!("store gives sessions {}", text(timeout)));
+    }
+    if swarm.one_in(2) {
+        swarm.tell("store tells changes".to_owned());
+    }
+    swarm
 }

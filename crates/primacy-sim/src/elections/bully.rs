@@ -1,13 +1,16 @@
 //! The simulator's adapter for the bully election.
 
 use primacy_core::election::bully::{Body, Bully as Machine, Config, Message};
+use primacy_core::rng::Rng;
 use primacy_core::{Duration, FencingToken, NodeId};
 
-use super::{Algorithm, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
+use crate::algorithm::{Algorithm, ProcessStart, Settings, Surroundings, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
 use crate::invariants::{Invariant, Meaning};
+use crate::swarm::{Beyond, Swarm, text};
+use crate::trace::Trace;
 
 /// `bully`.
 #[derive(Clone, Copy, Debug)]
@@ -176,4 +179,31 @@ impl Algorithm for Bully {
 pub(super) fn highest_if<T>(nodes: &[(NodeId, &T)], of_kind: impl Fn(&T) -> bool) -> Option<NodeId> {
     let all = nodes.iter().all(|(_, settings)| of_kind(settings));
     nodes.iter().map(|&(name, _)| name).max().filter(|_| all)
+}
+
+/// Draws the nodes and their timers.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Bully> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    swarm.words = &["Election", "Alive", "Coordinator", "Heartbeat", "Late", "Resigned", "Died"];
+    timers(&mut swarm, nodes, "");
+    swarm
+}
+
+/// Draws the timers of a bully election that elects or nominates; `prefix` precedes their names.
+pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, prefix: &str) {
+    let conditions = swarm.world().conditions;
+    // The election assumes bounded delays: answers must arrive in time, and a closed connection must not cost a live
+    // leader its lead.
+    let round_trip = swarm.lengthen(conditions.delay.times(2));
+    let least = swarm.lengthen(conditions.reconnect.plus(conditions.delay.times(2)));
+    let heartbeat = swarm.millis(50, 250).max(least);
+    let sticky = !swarm.one_in(3);
+    swarm.tell(format!("set {prefix}heartbeat_interval={} {prefix}sticky={sticky}", text(heartbeat)));
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        let misses = 3 + swarm.rng.up_to(2);
+        let answer = round_trip.plus(swarm.millis(5, 100));
+        swarm.tell(format!("set {name} {prefix}miss_count={misses} {prefix}answer_timeout={}", text(answer)));
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use primacy_core::election::quorum::HardState;
 use primacy_core::hard_state::Durability;
+use primacy_core::rng::Rng;
 use primacy_core::{Duration, Identity, LeaderSequence, NodeId};
 use primacy_kv::machine::{Answer, Config, Durable, Message, Metadata as Machine, StoredState};
 use primacy_kv::replication::log::{Record, Stored, Write};
@@ -11,15 +12,19 @@ use primacy_kv::replication::message::Body;
 use primacy_kv::replication::replica;
 use primacy_kv::replication::voters::Voters;
 
-use super::quorum::{Quorum, Timers as ElectionTimers};
-use super::{
-    Algorithm, ProcessStart, Recovery, Replication, Settings, Surroundings, duration, quorum, value,
+use super::quorum::{self, Quorum, Timers as ElectionTimers};
+use crate::algorithm::{
+    Algorithm, ProcessStart, Recovery, Replication, Settings, Surroundings, duration, value,
 };
 use crate::display::metadata::{progress_text, voter_change_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
 use crate::invariants::shown_is_durable::ShownIsDurable;
 use crate::invariants::{Invariant, Meaning};
+use crate::process_slot::ProcessSlot;
+use crate::swarm::primaries::Sharing;
+use crate::swarm::{Beyond, Swarm, text};
+use crate::trace::Trace;
 
 /// `metadata`.
 #[derive(Clone, Copy, Debug)]
@@ -461,6 +466,60 @@ fn body_text(body: &Body) -> String {
         Body::RecoverReply { leads_up_to: Some(last), .. } => format!(" leads up to {last}"),
         Body::RecoverReply { leads_up_to: None, .. } => " does not lead".to_owned(),
     }
+}
+
+/// The limits of records applied in one step: one record, a few, and the library's own limit. Chosen by the seed
+/// itself, so that all other draws stay the same.
+const APPLY_MAX: [usize; 3] = [1, 400, 64 << 10];
+
+/// Draws the nodes, their timers, and the settings of their logs.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Metadata> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    swarm.words = &[
+        "PreVote",
+        "Vote",
+        "VoteReply",
+        "Heartbeat",
+        "HeartbeatReply",
+        "Resigned",
+        "Sync",
+        "SyncReply",
+        "Fetched",
+        "Append",
+        "AppendReply",
+        "Offer",
+        "PartReply",
+        "RecoverReply",
+        "Propose",
+        "Told",
+        "Died",
+    ];
+    // Where only tokens keep leaders apart, an earlier leader may read stale data. A new leader writes the first
+    // record of its term, and the clients' pending requests; with a shorter lease no node would lead for long.
+    quorum::timers_with(&mut swarm, nodes, false, 2);
+    // A lone node that has lost its log has no peer to ask.
+    let forgets = nodes > 2 && swarm.one_in(3);
+    swarm.forgets = forgets;
+    let delay = swarm.world().conditions.delay;
+    let disk_latency = swarm.world().node(ProcessSlot(0)).disk.latency;
+    let resend = delay.times(2).plus(disk_latency.times(2)).plus(swarm.millis(10, 300));
+    let small = |swarm: &mut Swarm<Metadata>, least: u64, most: u64| least + swarm.rng.up_to(most - least);
+    let (append, window) = (small(&mut swarm, 200, 2_000), small(&mut swarm, 200, 4_000));
+    let (part, kept) = (small(&mut swarm, 50, 1_000), small(&mut swarm, 0, 4_000));
+    let snapshot = small(&mut swarm, 300, 6_000);
+    let durability = if forgets { "memory" } else { "fsync" };
+    swarm.tell(format!(
+        "set durability={durability} resend_after={} append_max={append} window={window} part_max={part} \
+         snapshot_after={snapshot} kept_max={kept} apply_max={}",
+        text(resend),
+        APPLY_MAX[usize::try_from(seed % 3).expect("less than three")]
+    ));
+    swarm.asks = true;
+    swarm.begin_with_voters(seed, nodes);
+    swarm.sharing = Sharing::of(seed);
+    swarm
 }
 
 #[cfg(test)]

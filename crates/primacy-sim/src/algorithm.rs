@@ -1,19 +1,4 @@
-//! The interface of an election to the world that runs its machines, with one adapter file for each election.
-
-pub mod appointed;
-pub mod arbitrary_nominator;
-pub mod blazingmq_naive;
-pub mod bully;
-pub mod confirmed;
-pub mod emergent;
-pub mod gmt2000;
-pub mod lease;
-pub mod metadata;
-pub mod quorum;
-pub mod ranked;
-pub mod ring;
-pub mod seniority;
-pub mod session;
+//! The interface of an election to the world that runs its machines.
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 
 use primacy_core::{Duration, NodeId};
 
-use super::{Algorithm, ProcessStart, Settings, duration, unknown_setting};
+use crate::algorithm::{Algorithm, ProcessStart, Settings, duration, unknown_setting};
 use crate::arbitrary_nominator::{ArbitraryNominator as Machine, Silence};
 use crate::invariants::{Invariant, Meaning};
 
