@@ -16,7 +16,7 @@ use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
 use primacy_core::hard_state::Durability;
 use primacy_core::membership::Policy;
-use primacy_core::{Identity, Incarnation, Leader, LeaderSequence, NodeId, Term};
+use primacy_core::{Identity, Incarnation, Leader, LeaderSequence, NodeId, Protocol, Term};
 use primacy_kv::machine;
 use primacy_stores::StoreId;
 use prost::Message as _;
@@ -60,51 +60,95 @@ pub(crate) enum Frame {
     Lost,
 }
 
-/// A message between the nodes of an election, of any kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// The election `quorum`.
-    Quorum(election::quorum::Message),
-    /// The election `ranked`.
-    Ranked(election::ranked::Message),
-    /// The election `bully`.
-    Bully(election::bully::Message),
-    /// The election `ring`.
-    Ring(election::on_a_ring::Message<election::ring::Probe>),
-    /// The election `ring-bidirectional`.
-    RingBidirectional(election::on_a_ring::Message<election::ring_bidirectional::Probe>),
-    /// The election `seniority`.
-    Seniority(election::seniority::Message),
-    /// The election `quorum` with metadata.
-    Metadata(Box<machine::Message>),
+/// Passes the elections among peers to another macro, each with its way to a leader, its variant in [`Word`] and in the frame on
+/// the wire, its machine in the core, and the module here that encodes its messages. The only list of them in this crate.
+macro_rules! peer_elections {
+    ($then:ident) => {
+        $then! {
+            majority Quorum(quorum::Quorum), quorum;
+            majority Ranked(ranked::Ranked), ranked;
+            advisory Bully(bully::Bully), bully;
+            advisory Ring(ring::Ring), ring;
+            advisory RingBidirectional(ring_bidirectional::RingBidirectional), ring;
+            cluster Seniority(seniority::Seniority), seniority;
+        }
+    };
+}
+pub(crate) use peer_elections;
+
+macro_rules! words {
+    ($($way:ident $variant:ident($($machine:tt)*), $encoding:ident;)*) => {
+        /// A message between the nodes of an election, of any kind.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Word {
+            $(
+                #[doc = concat!("The election [`", stringify!($variant), "`](election::Algorithm::", stringify!($variant), ").")]
+                $variant(<election::$($machine)* as Protocol>::Message),
+            )*
+            /// The election `quorum` with metadata.
+            Metadata(Box<machine::Message>),
+        }
+
+        impl Word {
+            /// The sender's incarnation, as the message names it; `None` if nodes do not send such a message.
+            pub(crate) fn incarnation(&self) -> Option<Incarnation> {
+                match self {
+                    $(Self::$variant(message) => Some(message.incarnation),)*
+                    Self::Metadata(message) => metadata::incarnation(message),
+                }
+            }
+
+            /// The highest term in the message.
+            pub(crate) fn highest_term(&self) -> Term {
+                match self {
+                    $(Self::$variant(message) => $encoding::highest_term(message),)*
+                    Self::Metadata(message) => metadata::highest_term(message),
+                }
+            }
+        }
+
+        impl From<&Word> for wire::Frame {
+            fn from(word: &Word) -> Self {
+                match word {
+                    $(Word::$variant(message) => Self::$variant(message.into()),)*
+                    Word::Metadata(message) => Self::Metadata((&**message).into()),
+                }
+            }
+        }
+
+        impl TryFrom<wire::Frame> for Word {
+            type Error = DecodeError;
+            fn try_from(frame: wire::Frame) -> Result<Self, DecodeError> {
+                Ok(match frame {
+                    $(wire::Frame::$variant(message) => Self::$variant(message.try_into()?),)*
+                    wire::Frame::Metadata(message) => Self::Metadata(Box::new(message.try_into()?)),
+                    _ => return Err(DecodeError::Invalid("the message")),
+                })
+            }
+        }
+
+        $(
+            impl Spoken for election::$($machine)* {
+                fn say(message: Self::Message) -> Word {
+                    Word::$variant(message)
+                }
+
+                fn hear(word: Word) -> Option<Self::Message> {
+                    if let Word::$variant(message) = word { Some(message) } else { None }
+                }
+            }
+        )*
+    };
 }
 
-impl Word {
-    /// The sender's incarnation, as the message names it; `None` if nodes do not send such a message.
-    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
-        Some(match self {
-            Self::Quorum(message) => message.incarnation,
-            Self::Ranked(message) => message.incarnation,
-            Self::Bully(message) => message.incarnation,
-            Self::Ring(message) => message.incarnation,
-            Self::RingBidirectional(message) => message.incarnation,
-            Self::Seniority(message) => message.incarnation,
-            Self::Metadata(message) => return metadata::incarnation(message),
-        })
-    }
+peer_elections!(words);
 
-    /// The highest term in the message.
-    pub(crate) fn highest_term(&self) -> Term {
-        match self {
-            Self::Quorum(message) => quorum::highest_term(message),
-            Self::Ranked(message) => ranked::highest_term(message),
-            Self::Bully(message) => bully::highest_term(message),
-            Self::Ring(message) => ring::highest_term(message),
-            Self::RingBidirectional(message) => ring::highest_term(message),
-            Self::Seniority(message) => seniority::highest_term(message),
-            Self::Metadata(message) => metadata::highest_term(message),
-        }
-    }
+/// A machine whose messages are a [`Word`].
+pub(crate) trait Spoken: Protocol {
+    /// Wraps a message for the other nodes.
+    fn say(message: Self::Message) -> Word;
+    /// Unwraps a message; `None` if it belongs to another election.
+    fn hear(word: Word) -> Option<Self::Message>;
 }
 
 /// A refusal on the wire: its kind and its text.
@@ -160,8 +204,7 @@ pub(crate) fn encode(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> 
     let length = envelope.encoded_len();
     let length_max = match frame {
         Frame::Message(Word::Metadata(_)) => METADATA_FRAME_LENGTH_MAX,
-        Frame::Message(Word::Quorum(_) | Word::Ranked(_) | Word::Bully(_) | Word::Seniority(_))
-        | Frame::Message(Word::Ring(_) | Word::RingBidirectional(_))
+        Frame::Message(_)
         | Frame::Hello(_)
         | Frame::Welcome(_)
         | Frame::Refused(_)
@@ -184,24 +227,20 @@ pub(crate) fn encode(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> 
 /// Decodes the election and the frame in these bytes, without the length prefix.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
     let wire::Envelope { election, frame } = wire::Envelope::decode(bytes)?;
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "every other frame has a message of an election, and `Word` lists those"
+    )]
     let frame = match frame.ok_or(DecodeError::Unknown("the frame"))? {
         wire::Frame::Hello(hello) => Frame::Hello(hello.parse(&election)?),
         wire::Frame::Welcome(hello) => Frame::Welcome(hello.parse(&election)?),
         wire::Frame::Refused(refused) => Frame::Refused(refused.into()),
         wire::Frame::Ready(wire::Nothing {}) => Frame::Ready,
-        wire::Frame::Quorum(message) => Frame::Message(Word::Quorum(message.try_into()?)),
-        wire::Frame::Ranked(message) => Frame::Message(Word::Ranked(message.try_into()?)),
-        wire::Frame::Bully(message) => Frame::Message(Word::Bully(message.try_into()?)),
-        wire::Frame::Ring(message) => Frame::Message(Word::Ring(message.try_into()?)),
-        wire::Frame::RingBidirectional(message) => {
-            Frame::Message(Word::RingBidirectional(message.try_into()?))
-        }
-        wire::Frame::Seniority(message) => Frame::Message(Word::Seniority(message.try_into()?)),
-        wire::Frame::Metadata(message) => Frame::Message(Word::Metadata(Box::new(message.try_into()?))),
         wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
         wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
         wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
         wire::Frame::Lost(wire::Nothing {}) => Frame::Lost,
+        message => Frame::Message(message.try_into()?),
     };
     Ok((election, frame))
 }
@@ -403,13 +442,7 @@ impl From<&Frame> for wire::Frame {
             Frame::Welcome(hello) => Self::Welcome(hello.into()),
             Frame::Refused(refused) => Self::Refused(refused.into()),
             Frame::Ready => Self::Ready(wire::Nothing {}),
-            Frame::Message(Word::Quorum(message)) => Self::Quorum(message.into()),
-            Frame::Message(Word::Ranked(message)) => Self::Ranked(message.into()),
-            Frame::Message(Word::Bully(message)) => Self::Bully(message.into()),
-            Frame::Message(Word::Ring(message)) => Self::Ring(message.into()),
-            Frame::Message(Word::RingBidirectional(message)) => Self::RingBidirectional(message.into()),
-            Frame::Message(Word::Seniority(message)) => Self::Seniority(message.into()),
-            Frame::Message(Word::Metadata(message)) => Self::Metadata((&**message).into()),
+            Frame::Message(word) => word.into(),
             Frame::Died(identity) => Self::Died(identity.into()),
             Frame::DiedHeard(identity) => Self::DiedHeard(identity.into()),
             Frame::Readmitted(term) => Self::Readmitted(term.0),
@@ -495,7 +528,7 @@ impl From<&Hello> for wire::Hello {
             },
             priority: hello.priority,
             witness: hello.witness,
-            algorithm: number_of(&ALGORITHMS, &hello.kind.algorithm),
+            algorithm: number_of(Algorithm::ALL, &hello.kind.algorithm),
             confirmation: number_of(&CONFIRMATIONS, &hello.kind.confirmation),
             split_brain: match hello.split_brain {
                 None => 0,
@@ -520,17 +553,6 @@ impl From<&Hello> for wire::Hello {
         }
     }
 }
-
-/// The algorithms in the order of their numbers on the wire. The first one is 0, because it was once the only one: nodes
-/// that do not know this field use it.
-const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = [
-    Algorithm::Quorum,
-    Algorithm::Ranked,
-    Algorithm::Bully,
-    Algorithm::Ring,
-    Algorithm::RingBidirectional,
-    Algorithm::Seniority,
-];
 
 /// The confirmations of a nomination, in the order of their numbers on the wire.
 const CONFIRMATIONS: [Option<Confirmation>; 3] =
@@ -613,7 +635,7 @@ impl wire::Hello {
             priority: self.priority,
             witness: self.witness,
             kind: ElectionKind {
-                algorithm: numbered(&ALGORITHMS, self.algorithm, "hello.algorithm")?,
+                algorithm: numbered(Algorithm::ALL, self.algorithm, "hello.algorithm")?,
                 confirmation: numbered(&CONFIRMATIONS, self.confirmation, "hello.confirmation")?,
             },
             split_brain: match self.split_brain {

@@ -67,8 +67,8 @@ pub use leadership::{Leadership, Lost, WorkGuard, describe};
 pub use observer::{ANNOUNCEMENT_MAX, Announcement, Announcements, Change, Members, Membership, Observer};
 pub use peers::Peers;
 pub use primacy_core::detector::Detection;
-pub use primacy_core::election::Algorithm;
 pub use primacy_core::election::quorum::Safety;
+pub use primacy_core::election::{Algorithm, ElectionDescriptor};
 pub use primacy_core::membership::TooFewMembers;
 pub use primacy_core::{
     self as core, Drift, ElectionTrigger, FencingToken, Identity, Incarnation, Instant, Leader,

@@ -13,14 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use primacy_core::election::Algorithm;
-use primacy_core::election::bully::Bully;
 use primacy_core::election::confirmed::Confirmed;
 use primacy_core::election::quorum::{DiskState, HardState, Quorum};
-use primacy_core::election::ranked::Ranked;
-use primacy_core::election::ring::Ring;
-use primacy_core::election::ring_bidirectional::RingBidirectional;
-use primacy_core::election::seniority::Seniority;
+use primacy_core::election::{self, Algorithm};
 use primacy_core::{Duration, Endpoint, Identity, Input, Instant, LeaderSequence, NodeId, Protocol, Term};
 use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -30,6 +25,7 @@ pub(crate) use self::metadata::Keeping;
 use self::presence::Presence;
 
 use crate::clock;
+use crate::codec::peer_elections;
 use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
 use crate::driver::announce::Announces;
@@ -190,22 +186,25 @@ impl Entry {
         frontend: Frontend,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        match config.kind.algorithm {
-            Algorithm::Quorum => self.live_as::<Quorum>(config, frontend, ready).await,
-            Algorithm::Ranked => self.live_as::<Ranked>(config, frontend, ready).await,
-            Algorithm::Bully => self.live_confirmed::<Bully>(config, register, frontend, ready).await,
-            Algorithm::Ring => self.live_confirmed::<Ring>(config, register, frontend, ready).await,
-            Algorithm::RingBidirectional => {
-                self.live_confirmed::<RingBidirectional>(config, register, frontend, ready).await;
-            }
-            Algorithm::Seniority => match (config.kind.confirmation, register) {
-                // The store decides splits, and confirms no leader.
-                (None, Some(register)) => {
-                    self.live_with_store(config, register, frontend, ready, Seniority::begin).await
+        macro_rules! live {
+            ($($way:ident $variant:ident($($machine:tt)*), $encoding:ident;)*) => {
+                match config.kind.algorithm {
+                    $(Algorithm::$variant => live!(@$way election::$($machine)*),)*
                 }
-                (_, register) => self.live_confirmed::<Seniority>(config, register, frontend, ready).await,
-            },
+            };
+            (@majority $machine:ty) => { self.live_as::<$machine>(config, frontend, ready).await };
+            (@advisory $machine:ty) => { self.live_confirmed::<$machine>(config, register, frontend, ready).await };
+            (@cluster $machine:ty) => {
+                match (config.kind.confirmation, register) {
+                    // The store decides splits, and confirms no leader.
+                    (None, Some(register)) => {
+                        self.live_with_store(config, register, frontend, ready, <$machine>::begin).await
+                    }
+                    (_, register) => self.live_confirmed::<$machine>(config, register, frontend, ready).await,
+                }
+            };
         }
+        peer_elections!(live);
     }
 
     /// Runs an advisory election, on its own or as the nomination of a confirmed one.

@@ -65,9 +65,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NAME", env = "PRIMACY_NODE", value_parser = str::parse::<NodeId>)]
     pub(crate) node: Option<NodeId>,
 
-    /// Among peers, the election's algorithm: quorum, ranked, bully, ring, ring-bidirectional or seniority.
-    /// The last four are advisory: a partition makes two leaders [default: quorum]
-    #[arg(long, value_name = "ELECTION", env = "PRIMACY_ALGORITHM", value_parser = parse_algorithm)]
+    #[arg(long, value_name = "ELECTION", help = algorithm_help(), env = "PRIMACY_ALGORITHM", value_parser = parse_algorithm)]
     pub(crate) algorithm: Option<Algorithm>,
 
     /// Among peers, the vote on whether the node that an advisory election names may lead: `quorum`, or the
@@ -534,6 +532,19 @@ const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-m
 
 /// The settings of the connections to other nodes and their protection.
 const SECURED: &[&str] = &["peers", "tls-certificate", "tls-key", "tls-ca"];
+
+fn algorithm_help() -> String {
+    let names = |is_fenced| {
+        let of_this_kind = Algorithm::ALL.iter().filter(|algorithm| algorithm.is_fenced() == is_fenced);
+        of_this_kind.map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "Among peers, the election's algorithm: {}; or an advisory one, in which a partition makes two leaders: {} [default: {}]",
+        names(true),
+        names(false),
+        Algorithm::default()
+    )
+}
 
 fn parse_algorithm(name: &str) -> Result<Algorithm, String> {
     name.parse().map_err(|error: NoAlgorithm| error.to_string())

@@ -22,9 +22,10 @@
 //! election is `sticky`, it listens first, asks the leader that it has lost as well as the names above it, and leaves a
 //! live leader its lead. A closed connection proves nothing, so only silence and a reported death begin an election.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::{Advisory, AdvisorySettings, ElectionDescriptor};
 use crate::detector::MissedHeartbeats;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::{
@@ -33,27 +34,16 @@ use crate::protocol::{
 use crate::term::Term;
 use crate::time::{Duration, Instant};
 
+/// The facts about this election.
+pub const DESCRIPTOR: ElectionDescriptor = ElectionDescriptor {
+    name: "bully",
+    choose_when: "to learn, or to nominate",
+    guarantee: "advisory: two leaders in a partition, no token",
+    is_fenced: false,
+};
+
 /// The highest number of an election that an honest node sends.
 pub const ROUND_MAX: Term = Term(u64::MAX / 2);
-
-/// The nodes and the timing of the election.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
-    /// This node, with the incarnation of this process.
-    pub me: Identity,
-    /// All nodes, this one among them. The order of their names decides.
-    pub nodes: BTreeSet<NodeId>,
-    /// The interval at which the leader sends heartbeats.
-    pub heartbeat_interval: Duration,
-    /// The number of consecutive heartbeats missed before the leader is taken to be dead.
-    pub miss_count: u32,
-    /// The time for which a candidate waits for an answer of a higher name; after an answer it waits twice as long for
-    /// a leader. Must be longer than any round trip: a node that answers later is passed over, and may lead beside the
-    /// candidate.
-    pub answer_timeout: Duration,
-    /// True if a node that comes back leaves the lead to the current leader. Must be the same on all nodes.
-    pub sticky: bool,
-}
 
 /// A message between nodes, of bounded size: an incarnation, a number, and one of six bodies, three of which carry a
 /// second number, at most the first. The connection identifies the sender.
@@ -96,7 +86,7 @@ pub enum Body {
 /// The state machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bully {
-    config: Config,
+    config: AdvisorySettings,
     role: Role,
     /// The highest number of an election that this node has heard of.
     round: Term,
@@ -156,13 +146,8 @@ impl Protocol for Bully {
     }
 }
 
-impl Bully {
-    /// The state machine of `config.me`. It listens first, and does not campaign until commanded to.
-    ///
-    /// # Panics
-    /// If this node is not among the nodes.
-    #[must_use]
-    pub fn new(config: Config, now: Instant) -> Self {
+impl Advisory for Bully {
+    fn begin(config: AdvisorySettings, now: Instant) -> Self {
         assert!(config.nodes.contains(&config.me.node), "a node that is not among the nodes takes no part");
         let detector = MissedHeartbeats::new(config.heartbeat_interval, config.miss_count, now);
         Self {
@@ -179,6 +164,25 @@ impl Bully {
         }
     }
 
+    fn role(&self) -> &'static str {
+        match self.role {
+            Role::Following { .. } => "following",
+            Role::Electing { .. } => "electing",
+            Role::Waiting { .. } => "waiting",
+            Role::Leading { .. } => "leading",
+        }
+    }
+
+    fn round(&self) -> Term {
+        self.round
+    }
+
+    fn trigger(&self) -> ElectionTrigger {
+        self.trigger
+    }
+}
+
+impl Bully {
     /// Begins an election now, even if there is a leader: the textbooks' "a process initiates".
     pub fn initiate(&mut self, now: Instant) {
         if self.can_campaign(now) {
@@ -410,7 +414,7 @@ impl Bully {
     }
 
     fn follow(&mut self, now: Instant, leader: Option<Leader>) {
-        let Config { heartbeat_interval, miss_count, .. } = self.config;
+        let AdvisorySettings { heartbeat_interval, miss_count, .. } = self.config;
         self.role =
             Role::Following { leader, detector: MissedHeartbeats::new(heartbeat_interval, miss_count, now) };
     }
@@ -431,12 +435,6 @@ impl Bully {
 
     // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// The highest number of an election that this node has heard of.
-    #[must_use]
-    pub const fn round(&self) -> Term {
-        self.round
-    }
-
     /// The leader, as far as this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
@@ -444,23 +442,6 @@ impl Bully {
             Role::Following { leader, .. } => *leader,
             Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
             Role::Electing { .. } | Role::Waiting { .. } => None,
-        }
-    }
-
-    /// The event that made this node campaign, if it campaigns or leads.
-    #[must_use]
-    pub const fn trigger(&self) -> ElectionTrigger {
-        self.trigger
-    }
-
-    /// The role, for people: `following`, `electing`, `waiting` or `leading`.
-    #[must_use]
-    pub const fn role(&self) -> &'static str {
-        match self.role {
-            Role::Following { .. } => "following",
-            Role::Electing { .. } => "electing",
-            Role::Waiting { .. } => "waiting",
-            Role::Leading { .. } => "leading",
         }
     }
 

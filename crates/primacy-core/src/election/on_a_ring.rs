@@ -20,6 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::hops::{Hop, Hops};
+use super::{Advisory, AdvisorySettings};
 use crate::detector::MissedHeartbeats;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::neighbours::{Direction, Neighbours};
@@ -211,6 +212,34 @@ impl<P: Probing> Protocol for OnARing<P> {
             Role::Leading { beat_at, .. } => Some(*beat_at),
         };
         [role, self.hops.deadline(self.config.hop_timeout)].into_iter().flatten().min()
+    }
+}
+
+impl<P: Probing> Advisory for OnARing<P> {
+    /// Creates the machine on the ring in the order of the names, which every node knows.
+    fn begin(settings: AdvisorySettings, now: Instant) -> Self {
+        let AdvisorySettings { me, nodes, heartbeat_interval, miss_count, answer_timeout, sticky } = settings;
+        let ring = nodes.into_iter().collect();
+        Self::new(
+            Config { me, ring, heartbeat_interval, miss_count, hop_timeout: answer_timeout, sticky },
+            now,
+        )
+    }
+
+    fn role(&self) -> &'static str {
+        match self.role {
+            Role::Following { .. } => "following",
+            Role::Electing { .. } => "electing",
+            Role::Leading { .. } => "leading",
+        }
+    }
+
+    fn round(&self) -> Term {
+        self.round
+    }
+
+    fn trigger(&self) -> ElectionTrigger {
+        self.trigger
     }
 }
 
@@ -592,12 +621,6 @@ impl<P: Probing> OnARing<P> {
 
     // ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// The highest number of an election that this node has heard of.
-    #[must_use]
-    pub const fn round(&self) -> Term {
-        self.round
-    }
-
     /// The leader, as far as this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
@@ -605,22 +628,6 @@ impl<P: Probing> OnARing<P> {
             Role::Following { leader, .. } => *leader,
             Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
             Role::Electing { .. } => None,
-        }
-    }
-
-    /// The event that made this node campaign, if it campaigns or leads.
-    #[must_use]
-    pub const fn trigger(&self) -> ElectionTrigger {
-        self.trigger
-    }
-
-    /// The role, for people: `following`, `electing` or `leading`.
-    #[must_use]
-    pub const fn role(&self) -> &'static str {
-        match self.role {
-            Role::Following { .. } => "following",
-            Role::Electing { .. } => "electing",
-            Role::Leading { .. } => "leading",
         }
     }
 

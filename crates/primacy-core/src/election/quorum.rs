@@ -40,6 +40,7 @@ use core::cmp::Reverse;
 pub use self::config::{Config, Safety};
 pub use self::message::{Answer, Body, Message, Refusal, Resignation, Round};
 pub use self::status::Status;
+use super::ElectionDescriptor;
 use crate::detector::MissedHeartbeats;
 use crate::fence::FencingToken;
 use crate::hard_state::TermReports;
@@ -53,6 +54,14 @@ use crate::protocol::{
 use crate::rng::Rng;
 use crate::term::Term;
 use crate::time::{Duration, Instant};
+
+/// The facts about this election.
+pub const DESCRIPTOR: ElectionDescriptor = ElectionDescriptor {
+    name: "quorum",
+    choose_when: "there are three or more nodes and no store",
+    guarantee: "one leader at a time under the drift bound; a token",
+    is_fenced: true,
+};
 
 /// The number of dead incarnations remembered per node. The connections of older ones are long gone.
 const DEAD_MAX: usize = 8;

@@ -38,6 +38,7 @@ use core::cmp::Reverse;
 pub use self::config::{Config, STATE_MAX};
 pub use self::message::{Body, Claim, Message};
 pub use self::status::Status;
+use super::ElectionDescriptor;
 use crate::fence::FencingToken;
 use crate::hard_state::{DiskState, HardState, TERM_MAX, TermReports};
 use crate::id::{Identity, Incarnation, NodeId};
@@ -49,6 +50,14 @@ use crate::protocol::{
 use crate::rng::Rng;
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
+
+/// The facts about this election.
+pub const DESCRIPTOR: ElectionDescriptor = ElectionDescriptor {
+    name: "ranked",
+    choose_when: "the server that has seen most should lead",
+    guarantee: "a token",
+    is_fenced: true,
+};
 
 /// The number of dead incarnations remembered per server. The connections of older ones are long gone.
 const DEAD_MAX: usize = 8;

@@ -11,9 +11,18 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::ElectionDescriptor;
 use super::on_a_ring::{OnARing, ProbeOutcome, Probing, RingPosition};
 use crate::id::Identity;
 use crate::neighbours::Direction;
+
+/// The facts about this election.
+pub const DESCRIPTOR: ElectionDescriptor = ElectionDescriptor {
+    name: "ring",
+    choose_when: "to learn, or to nominate",
+    guarantee: "the same",
+    is_fenced: false,
+};
 
 /// The state machine of one node.
 pub type Ring = OnARing<ChangRoberts>;

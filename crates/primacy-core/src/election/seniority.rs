@@ -48,12 +48,21 @@ use self::outside::Outside;
 pub use self::status::Status;
 pub use self::stopped::{Stopped, StoreAnswer};
 use self::watch::Watch;
+use super::ElectionDescriptor;
 use crate::fence::FencingToken;
 use crate::id::{Identity, NodeId};
 use crate::membership::{Attributes, Fate, Member as MemberOf, Policy, Sight, View};
 use crate::protocol::{Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Reason};
 use crate::term::Term;
 use crate::time::Instant;
+
+/// The facts about this election.
+pub const DESCRIPTOR: ElectionDescriptor = ElectionDescriptor {
+    name: "seniority",
+    choose_when: "nodes come and go, and the oldest should lead",
+    guarantee: "advisory: for a while two may lead",
+    is_fenced: false,
+};
 
 /// The number of answer waits for which a part that has lost members asks the store before it stops.
 const QUESTIONS_MAX: u64 = 4;

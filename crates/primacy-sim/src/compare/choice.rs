@@ -2,6 +2,8 @@
 
 use core::fmt::Write as _;
 
+use primacy_core::election::{Algorithm, ElectionDescriptor};
+
 use super::contender::Split;
 use super::table::{at_once, in_words, surroundings};
 use super::{ComparisonRow, Contender, Scenario, Setup};
@@ -9,19 +11,20 @@ use super::{ComparisonRow, Contender, Scenario, Setup};
 /// The reasons to choose an election.
 struct Choice {
     /// Its name, as a link from `docs/guide/choosing.md`.
-    link: &'static str,
+    link: String,
     when: &'static str,
     guarantee: &'static str,
 }
 
 /// Returns the reasons, or `None` for a variant of another election, which the guide leaves out.
-const fn choice(contender: Contender) -> Option<Choice> {
+fn choice(contender: Contender) -> Option<Choice> {
     let (link, when, guarantee) = match contender {
-        Contender::Quorum => (
-            "[quorum](../algorithms/quorum.md)",
-            "there are three or more nodes and no store",
-            "one leader at a time under the drift bound; a token",
-        ),
+        Contender::Quorum => return Some(among_peers(Algorithm::Quorum)),
+        Contender::Ranked => return Some(among_peers(Algorithm::Ranked)),
+        Contender::Seniority(Split::KeepMajority) => return Some(among_peers(Algorithm::Seniority)),
+        Contender::Bully => return Some(among_peers(Algorithm::Bully)),
+        Contender::Ring => return Some(among_peers(Algorithm::Ring)),
+        Contender::RingBidirectional => return Some(among_peers(Algorithm::RingBidirectional)),
         Contender::Lease => {
             ("[lease](../algorithms/lease.md)", "there is a store with compare-and-set", "the same")
         }
@@ -30,36 +33,25 @@ const fn choice(contender: Contender) -> Option<Choice> {
             "there is etcd, ZooKeeper or Consul, or other programs take part in the same election",
             "the same",
         ),
-        Contender::Ranked => {
-            ("[ranked](../algorithms/ranked.md)", "the server that has seen most should lead", "a token")
-        }
         Contender::Confirmed => (
             "[confirmed](../algorithms/confirmed.md)",
             "it matters which node leads: bully, a ring or seniority nominates (here bully), a quorum or a store confirms (here a quorum)",
             "that of the confirmation",
-        ),
-        Contender::Seniority(Split::KeepMajority) => (
-            "[seniority](../algorithms/seniority.md)",
-            "nodes come and go, and the oldest should lead",
-            "advisory: for a while two may lead",
         ),
         Contender::Seniority(Split::Available) => (
             "seniority, `--split-brain available`",
             "two leaders are better than none",
             "advisory: each part has a leader",
         ),
-        Contender::Bully => (
-            "[bully](../algorithms/bully.md)",
-            "to learn, or to nominate",
-            "advisory: two leaders in a partition, no token",
-        ),
-        Contender::Ring => ("[ring](../algorithms/ring.md)", "to learn, or to nominate", "the same"),
-        Contender::RingBidirectional => {
-            ("[ring, both ways](../algorithms/ring_bidirectional.md)", "to learn, or to nominate", "the same")
-        }
         Contender::ConfirmedLease | Contender::Seniority(Split::KeepOldest | Split::Lease) => return None,
     };
-    Some(Choice { link, when, guarantee })
+    Some(Choice { link: link.to_owned(), when, guarantee })
+}
+
+fn among_peers(algorithm: Algorithm) -> Choice {
+    let &ElectionDescriptor { name, choose_when, guarantee, .. } = algorithm.descriptor();
+    let page = name.replace('-', "_");
+    Choice { link: format!("[{name}](../algorithms/{page}.md)"), when: choose_when, guarantee }
 }
 
 /// The table of `docs/guide/choosing.md`, from the rows of all contenders and scenarios.

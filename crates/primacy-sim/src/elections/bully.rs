@@ -1,6 +1,7 @@
 //! The simulator's adapter for the bully election.
 
-use primacy_core::election::bully::{Body, Bully as Machine, Config, Message};
+use primacy_core::election::bully::{Body, Bully as Machine, Message};
+use primacy_core::election::{Advisory as _, AdvisorySettings};
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, FencingToken, NodeId};
 
@@ -66,7 +67,7 @@ impl Algorithm for Bully {
     type Settings = Timers;
 
     fn start(settings: &Timers, process: ProcessStart<'_, ()>) -> Machine {
-        let config = Config {
+        let settings = AdvisorySettings {
             me: process.me,
             nodes: process.voters.clone(),
             heartbeat_interval: settings.heartbeat_interval,
@@ -74,7 +75,7 @@ impl Algorithm for Bully {
             answer_timeout: settings.answer_timeout,
             sticky: settings.sticky,
         };
-        Machine::new(config, process.now)
+        Machine::begin(settings, process.now)
     }
 
     fn kind(message: &Message) -> &'static str {

@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 use std::sync::Arc;
 
+use primacy_core::election::Advisory as _;
 use primacy_core::election::on_a_ring::{Body, Config, Message, OnARing, Probing};
 use primacy_core::election::ring::{ChangRoberts, Probe as Onward};
 use primacy_core::election::ring_bidirectional::{HirschbergSinclair, Probe as BothWays};

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use primacy_core::election::bully::{Bully, Config as BullyConfig};
-use primacy_core::election::on_a_ring::{Config as RingConfig, OnARing, Probing};
+use primacy_core::election::bully::Bully;
+use primacy_core::election::on_a_ring::{Config, OnARing, Probing};
 use primacy_core::election::ring::ChangRoberts;
 use primacy_core::election::ring_bidirectional::HirschbergSinclair;
+use primacy_core::election::{Advisory, AdvisorySettings};
 use primacy_core::neighbours::Neighbours;
 use primacy_core::{
     Command, Duration, Endpoint, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol,
@@ -62,7 +63,7 @@ impl<P: Probing> Initiates for OnARing<P> {
 pub(super) fn bully(nodes: usize, begins: Begins) -> Counted {
     let names: Vec<NodeId> = (0..nodes).map(name).collect();
     let machine = |&me: &NodeId| {
-        let config = BullyConfig {
+        let config = AdvisorySettings {
             me: identity(me),
             nodes: names.iter().copied().collect(),
             heartbeat_interval: HEARTBEAT,
@@ -70,7 +71,7 @@ pub(super) fn bully(nodes: usize, begins: Begins) -> Counted {
             answer_timeout: PATIENCE,
             sticky: false,
         };
-        Bully::new(config, Instant::default())
+        <Bully as Advisory>::begin(config, Instant::default())
     };
     let machines = names[..nodes - 1].iter().map(machine).collect();
     Bench::<OfBully>::new(&names[..nodes - 1], machines).run(begins)
@@ -88,7 +89,7 @@ fn on_a_ring<P: ProbeText>(ring: &[usize], begins: Begins) -> Counted {
     let names: Arc<[NodeId]> = ring.iter().map(|&place| name(place)).collect();
     let places = Neighbours::all(&names).expect("each name is there once");
     let machine = |(&me, neighbours): (&NodeId, Neighbours)| {
-        let config = RingConfig {
+        let config = Config {
             me: identity(me),
             ring: Arc::clone(&names),
             heartbeat_interval: HEARTBEAT,

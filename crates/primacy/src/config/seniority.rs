@@ -299,14 +299,8 @@ impl Config {
     /// All problems of the cluster's options that depend on the peers.
     #[cfg(feature = "peers")]
     pub(crate) fn problems_among(&self, peers: &BTreeSet<NodeId>) -> Vec<SeniorityError> {
-        match self.kind.algorithm {
-            core::election::Algorithm::Seniority => self.seniority.problems_among(peers, &self.attributes),
-            core::election::Algorithm::Quorum
-            | core::election::Algorithm::Ranked
-            | core::election::Algorithm::Bully
-            | core::election::Algorithm::Ring
-            | core::election::Algorithm::RingBidirectional => Vec::new(),
-        }
+        let has_cluster = self.kind.algorithm == core::election::Algorithm::Seniority;
+        if has_cluster { self.seniority.problems_among(peers, &self.attributes) } else { Vec::new() }
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use primacy_core::election::bully::Bully;
 use primacy_core::election::confirmed::Confirmed;
 use primacy_core::election::lease::Lease;
-use primacy_core::election::on_a_ring::{OnARing, Probing};
 use primacy_core::election::quorum::Quorum;
 use primacy_core::election::ranked::Ranked;
 use primacy_core::election::seniority::Seniority;
@@ -46,8 +44,6 @@ impl Announces for Ranked {
 }
 
 impl Announces for Quorum {}
-impl Announces for Bully {}
-impl<A: Probing> Announces for OnARing<A> {}
 impl Announces for Seniority {}
 impl Announces for Lease {}
 impl<N: Protocol, C: Protocol> Announces for Confirmed<N, C> {}

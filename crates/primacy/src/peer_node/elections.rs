@@ -3,21 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use primacy_core::election::bully::{self, Bully};
 use primacy_core::election::confirmed::{self, Confirmed};
 use primacy_core::election::lease::{self, Lease};
-use primacy_core::election::on_a_ring::{self, OnARing, Probing};
 use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
-use primacy_core::election::{ring, ring_bidirectional};
+use primacy_core::election::{self, Advisory, AdvisorySettings};
 use primacy_core::membership;
 use primacy_core::{
     Duration, ElectionTrigger, Endpoint, Identity, Incarnation, Input, Instant, NodeId, Protocol, Term,
 };
 
 use super::PeersAndStore;
-use crate::codec::Word;
+use crate::codec::{Spoken, Word, peer_elections};
 use crate::config::{Config, Timers};
 use crate::driver::announce::Announces;
 use crate::driver::{AdminView, EffectHandler, Halt, Quiescent};
@@ -27,13 +25,9 @@ use crate::lease_node;
 use crate::status::{ConfirmationView, ElectionView, View};
 
 /// An election among peers, adapted to a node.
-pub(super) trait AmongPeers: Protocol + Quiescent + Announces + Sized {
+pub(super) trait AmongPeers: Spoken + Quiescent + Announces + Sized {
     /// Creates the machine of this node.
     fn begin(setup: Setup<'_>, now: Instant) -> Self;
-    /// Wraps a message of this election for the mesh.
-    fn say(message: Self::Message) -> Word;
-    /// Unwraps a message; `None` if it belongs to another election.
-    fn hear(word: Word) -> Option<Self::Message>;
     /// Converts the durable state for the state file.
     fn hard(durable: Self::Durable) -> HardState;
     /// The state of the election.
@@ -103,14 +97,6 @@ impl AmongPeers for Quorum {
         Self::new(quorum_config(&setup), setup.hard, now)
     }
 
-    fn say(message: quorum::Message) -> Word {
-        Word::Quorum(message)
-    }
-
-    fn hear(word: Word) -> Option<quorum::Message> {
-        if let Word::Quorum(message) = word { Some(message) } else { None }
-    }
-
     fn hard(durable: HardState) -> HardState {
         durable
     }
@@ -161,14 +147,6 @@ impl AmongPeers for Ranked {
         Self::new(config, hard, now)
     }
 
-    fn say(message: ranked::Message) -> Word {
-        Word::Ranked(message)
-    }
-
-    fn hear(word: Word) -> Option<ranked::Message> {
-        if let Word::Ranked(message) = word { Some(message) } else { None }
-    }
-
     fn hard(durable: HardState) -> HardState {
         durable
     }
@@ -203,132 +181,58 @@ impl Quiescent for Ranked {
     }
 }
 
-impl AmongPeers for Bully {
-    fn begin(Setup { me, voters, timers, .. }: Setup<'_>, now: Instant) -> Self {
-        let config = bully::Config {
-            me,
-            nodes: voters,
-            heartbeat_interval: timers.renewal.into(),
-            miss_count: timers.miss_count,
-            answer_timeout: timers.answer_timeout.into(),
-            sticky: true,
-        };
-        Self::new(config, now)
-    }
+/// Adapts the elections that the core runs as [`Advisory`].
+macro_rules! advisory_elections {
+    ($($way:ident $variant:ident($($machine:tt)*), $encoding:ident;)*) => {
+        $(advisory_elections!(@$way $($machine)*);)*
+    };
+    (@advisory $($machine:tt)*) => {
+        impl AmongPeers for election::$($machine)* {
+            fn begin(Setup { me, voters, timers, .. }: Setup<'_>, now: Instant) -> Self {
+                let settings = AdvisorySettings {
+                    me,
+                    nodes: voters,
+                    heartbeat_interval: timers.renewal.into(),
+                    miss_count: timers.miss_count,
+                    answer_timeout: timers.answer_timeout.into(),
+                    sticky: true,
+                };
+                Advisory::begin(settings, now)
+            }
 
-    fn say(message: bully::Message) -> Word {
-        Word::Bully(message)
-    }
+            fn hard((): ()) -> HardState {
+                HardState::default()
+            }
 
-    fn hear(word: Word) -> Option<bully::Message> {
-        if let Word::Bully(message) = word { Some(message) } else { None }
-    }
+            fn reached(&self) -> Term {
+                self.round()
+            }
 
-    fn hard((): ()) -> HardState {
-        HardState::default()
-    }
+            fn view(&self) -> ElectionView {
+                ElectionView::Advisory { role: self.role() }
+            }
+        }
 
-    fn reached(&self) -> Term {
-        self.round()
-    }
+        impl Announces for election::$($machine)* {}
 
-    fn view(&self) -> ElectionView {
-        ElectionView::Advisory { role: self.role() }
-    }
+        impl Quiescent for election::$($machine)* {
+            fn is_settled(&self) -> bool {
+                true // Nobody leads who does not campaign.
+            }
+
+            fn trigger(&self) -> Option<ElectionTrigger> {
+                Some(Advisory::trigger(self))
+            }
+        }
+    };
+    (@$other:ident $($machine:tt)*) => {};
 }
 
-impl Quiescent for Bully {
-    fn is_settled(&self) -> bool {
-        true // Nobody leads who does not campaign.
-    }
-
-    fn trigger(&self) -> Option<ElectionTrigger> {
-        Some(Self::trigger(self))
-    }
-}
-
-/// The messages of an election on a ring, by the kind of its probes.
-trait Around: Probing {
-    fn say(message: on_a_ring::Message<Self::Probe>) -> Word;
-    fn hear(word: Word) -> Option<on_a_ring::Message<Self::Probe>>;
-}
-
-impl Around for ring::ChangRoberts {
-    fn say(message: on_a_ring::Message<ring::Probe>) -> Word {
-        Word::Ring(message)
-    }
-
-    fn hear(word: Word) -> Option<on_a_ring::Message<ring::Probe>> {
-        if let Word::Ring(message) = word { Some(message) } else { None }
-    }
-}
-
-impl Around for ring_bidirectional::HirschbergSinclair {
-    fn say(message: on_a_ring::Message<ring_bidirectional::Probe>) -> Word {
-        Word::RingBidirectional(message)
-    }
-
-    fn hear(word: Word) -> Option<on_a_ring::Message<ring_bidirectional::Probe>> {
-        if let Word::RingBidirectional(message) = word { Some(message) } else { None }
-    }
-}
-
-impl<A: Around> AmongPeers for OnARing<A> {
-    fn begin(Setup { me, voters, timers, .. }: Setup<'_>, now: Instant) -> Self {
-        let config = on_a_ring::Config {
-            me,
-            // In the order of the names, which every node knows.
-            ring: voters.into_iter().collect(),
-            heartbeat_interval: timers.renewal.into(),
-            miss_count: timers.miss_count,
-            hop_timeout: timers.answer_timeout.into(),
-            sticky: true,
-        };
-        Self::new(config, now)
-    }
-
-    fn say(message: on_a_ring::Message<A::Probe>) -> Word {
-        A::say(message)
-    }
-
-    fn hear(word: Word) -> Option<on_a_ring::Message<A::Probe>> {
-        A::hear(word)
-    }
-
-    fn hard((): ()) -> HardState {
-        HardState::default()
-    }
-
-    fn reached(&self) -> Term {
-        self.round()
-    }
-
-    fn view(&self) -> ElectionView {
-        ElectionView::Advisory { role: self.role() }
-    }
-}
-
-impl<A: Probing> Quiescent for OnARing<A> {
-    fn is_settled(&self) -> bool {
-        true // Nobody leads who does not campaign.
-    }
-
-    fn trigger(&self) -> Option<ElectionTrigger> {
-        Some(Self::trigger(self))
-    }
-}
+peer_elections!(advisory_elections);
 
 impl AmongPeers for Seniority {
     fn begin(Setup { me, voters, config, timers, .. }: Setup<'_>, now: Instant) -> Self {
         Self::new(config.seniority.machine(me, &voters, &config.attributes, timers), now)
-    }
-
-    fn say(message: seniority::Message) -> Word {
-        Word::Seniority(message)
-    }
-
-    fn hear(word: Word) -> Option<seniority::Message> {
-        if let Word::Seniority(message) = word { Some(message) } else { None }
     }
 
     fn hard((): ()) -> HardState {
@@ -415,12 +319,7 @@ where
     Confirmed::new(config, N::begin(setup, now), confirmation)
 }
 
-impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
-    fn begin(setup: Setup<'_>, now: Instant) -> Self {
-        let quorum = Quorum::begin(Setup { timers: &setup.config.timers, ..setup.clone() }, now);
-        confirmed(setup, quorum, now)
-    }
-
+impl<N: Spoken + Protocol<Durable = ()>> Spoken for Confirmed<N, Quorum> {
     fn say(message: Self::Message) -> Word {
         match message {
             confirmed::Message::Nomination(message) => N::say(message),
@@ -429,15 +328,17 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     }
 
     fn hear(word: Word) -> Option<Self::Message> {
-        match word {
-            Word::Quorum(message) => Some(confirmed::Message::Confirmation(message)),
-            word @ (Word::Ranked(_)
-            | Word::Bully(_)
-            | Word::Ring(_)
-            | Word::RingBidirectional(_)
-            | Word::Seniority(_)
-            | Word::Metadata(_)) => N::hear(word).map(confirmed::Message::Nomination),
+        if let Word::Quorum(message) = word {
+            return Some(confirmed::Message::Confirmation(message));
         }
+        N::hear(word).map(confirmed::Message::Nomination)
+    }
+}
+
+impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
+    fn begin(setup: Setup<'_>, now: Instant) -> Self {
+        let quorum = Quorum::begin(Setup { timers: &setup.config.timers, ..setup.clone() }, now);
+        confirmed(setup, quorum, now)
     }
 
     fn hard(durable: HardState) -> HardState {

@@ -19,7 +19,7 @@ fn identity(node: NodeId) -> Identity {
 }
 
 fn machine(names: &[NodeId], me: NodeId, sticky: bool) -> Bully {
-    let config = Config {
+    let config = AdvisorySettings {
         me: identity(me),
         nodes: names.iter().copied().collect(),
         heartbeat_interval: millis(1_000),
@@ -27,7 +27,7 @@ fn machine(names: &[NodeId], me: NodeId, sticky: bool) -> Bully {
         answer_timeout: millis(50),
         sticky,
     };
-    let mut node = Bully::new(config, Instant::default());
+    let mut node = Bully::begin(config, Instant::default());
     node.handle(Instant::default(), Input::Command(Command::Campaign));
     node
 }

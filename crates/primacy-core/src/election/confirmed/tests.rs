@@ -4,7 +4,7 @@
 use alloc::collections::BTreeSet;
 
 use super::*;
-use crate::election::{bully, quorum};
+use crate::election::{Advisory as _, AdvisorySettings, bully, quorum};
 use crate::hard_state::HardState;
 use crate::id::{Identity, Incarnation};
 use crate::protocol::{Evidence, Peer};
@@ -32,7 +32,7 @@ fn at(millis: u64) -> Instant {
 /// One of three, in an incarnation that begins at zero; it is connected to the others, and campaigns.
 fn machine(name: &str) -> Machine {
     let millis = Duration::from_millis;
-    let nomination = bully::Config {
+    let nomination = AdvisorySettings {
         me: life(name),
         nodes: NAMES.map(node).into(),
         heartbeat_interval: millis(250),
@@ -59,7 +59,7 @@ fn machine(name: &str) -> Machine {
         seed: 1,
     };
     let config = Config { me: node(name), damping: millis(1_000), patience: millis(3_000) };
-    let nomination = bully::Bully::new(nomination, at(0));
+    let nomination = bully::Bully::begin(nomination, at(0));
     let confirmation = quorum::Quorum::new(confirmation, HardState::default(), at(0));
     let mut machine = Confirmed::new(config, nomination, confirmation);
     drain(&mut machine);

@@ -130,7 +130,10 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
         safety: draw.one_of(&[Safety::Lease, Safety::Fenced]),
         priority: u32::from(draw.short()),
         witness: draw.one_of(&[false, true]),
-        kind: ElectionKind { algorithm: draw.one_of(&ALGORITHMS), confirmation: draw.one_of(&CONFIRMATIONS) },
+        kind: ElectionKind {
+            algorithm: draw.one_of(Algorithm::ALL),
+            confirmation: draw.one_of(&CONFIRMATIONS),
+        },
         split_brain: draw.one_of(&[
             None,
             Some(Policy::KeepMajority),

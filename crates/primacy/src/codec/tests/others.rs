@@ -170,9 +170,9 @@ fn a_view_that_cannot_be_and_an_election_that_nobody_knows_are_refused() {
     hello.confirmation = 3;
     assert_eq!(decode(&said(&hello)), Err(DecodeError::Invalid("hello.confirmation")));
     // Every algorithm has its own number.
-    for algorithm in Algorithm::ALL {
-        let number = number_of(&ALGORITHMS, &algorithm);
-        assert_eq!(numbered(&ALGORITHMS, number, "algorithm"), Ok(algorithm));
+    for &algorithm in Algorithm::ALL {
+        let number = number_of(Algorithm::ALL, &algorithm);
+        assert_eq!(numbered(Algorithm::ALL, number, "algorithm"), Ok(algorithm));
     }
     let parts = ViewParts { next_age: Age(2), ..view(&Arc::default()).parts() };
     assert!(View::new(parts).is_err());
