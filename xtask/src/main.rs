@@ -25,6 +25,7 @@ The chores of this repository.
   cargo xtask tidy   the rules of this repository that no compiler knows
   cargo xtask picture
                      draws the crates and their modules as they are into docs/pictures/modules.svg
+  cargo xtask proto  generates the Rust code of messages from the .proto files
   cargo xtask prove [PART...] [--write]
                      the long searches: spaces, worlds, metadata, bytes; with --write what they print goes into docs/proof.md
   cargo xtask fuzz [--seconds N] [TARGET...]
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
         ["picture"] => tidy::draw(&root()),
+        ["proto"] => proto(&root()),
         ["prove", parts @ ..] => prove::run(&root(), parts),
         ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
         ["live", arguments @ ..] => live::run(&root(), arguments),
@@ -63,6 +65,12 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Generates the Rust code of messages. The generator is a crate of its own: it takes longer to build than this one.
+fn proto(root: &Path) -> ExitCode {
+    let ended = cargo(root, &["run", "--quiet", "--package", "xtask-proto", "--locked"]).status();
+    if ended.is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Returns the root of the repository. Cargo names the folder of this package, under `cargo run` and under `cargo

@@ -58,6 +58,9 @@ const STEPS: &[(&str, Step)] = &[
         let tidy = tidy::run(session.root) == ExitCode::SUCCESS;
         if tidy { Outcome::passed() } else { Outcome::Failed("see the findings above".to_owned()) }
     }),
+    ("generated code is up to date", |session| {
+        session.cargo(&["test", "--quiet", "--package", "xtask-proto", "--locked"])
+    }),
     ("lints", |session| {
         // Cargo leaves tests that are no default targets out of `--all-targets`, also where they are named beside it.
         let of = |targets: &[&str]| {

@@ -1,9 +1,7 @@
 //! The encoding of Primacy's messages.
 //!
-//! A frame is a length (four bytes, big-endian) and an [`Envelope`](wire::Envelope) in the encoding of Protocol
-//! Buffers. The tags are written by hand and never change their meaning, so that versions can be mixed: unknown fields
-//! are skipped, and an unknown kind of message is distinguished from an invalid one. [`decode`] returns valid values of
-//! the core's types; all other bytes are a [`DecodeError`].
+//! `proto/peers.proto` specifies the messages, and `wire.rs` is generated from it. [`decode`] returns valid values of the
+//! core's types; all other bytes are a [`DecodeError`].
 
 mod bully;
 mod metadata;
@@ -11,6 +9,7 @@ mod quorum;
 mod ranked;
 mod ring;
 mod seniority;
+mod wire;
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
@@ -22,6 +21,9 @@ use primacy_stores::StoreId;
 use prost::Message as _;
 
 pub(crate) use self::seniority::length_of_view;
+use self::wire::envelope;
+use self::wire::hello::{self, SplitBrain};
+use self::wire::refused::Kind;
 use crate::connections::FRAME_LENGTH_MAX;
 use crate::handshake::{Confirmation, DiskId, ElectionKind, Hello, RefusalKind, Role, TlsProblem, Voters};
 use crate::versions::{SPOKEN, Versions};
@@ -107,7 +109,7 @@ macro_rules! words {
             }
         }
 
-        impl From<&Word> for wire::Frame {
+        impl From<&Word> for envelope::Frame {
             fn from(word: &Word) -> Self {
                 match word {
                     $(Word::$variant(message) => Self::$variant(message.into()),)*
@@ -116,16 +118,19 @@ macro_rules! words {
             }
         }
 
-        impl TryFrom<wire::Frame> for Word {
+        impl TryFrom<envelope::Frame> for Word {
             type Error = DecodeError;
-            fn try_from(frame: wire::Frame) -> Result<Self, DecodeError> {
+            fn try_from(frame: envelope::Frame) -> Result<Self, DecodeError> {
                 Ok(match frame {
-                    $(wire::Frame::$variant(message) => Self::$variant(message.try_into()?),)*
-                    wire::Frame::Metadata(message) => Self::Metadata(Box::new(message.try_into()?)),
+                    $(envelope::Frame::$variant(message) => Self::$variant(message.try_into()?),)*
+                    envelope::Frame::Metadata(message) => Self::Metadata(Box::new(message.try_into()?)),
                     _ => return Err(DecodeError::Invalid("the message")),
                 })
             }
         }
+
+        const ALGORITHMS: &[(Algorithm, hello::Algorithm)] =
+            &[$((Algorithm::$variant, hello::Algorithm::$variant),)*];
 
         $(
             impl Spoken for election::$($machine)* {
@@ -232,14 +237,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
         reason = "every other frame has a message of an election, and `Word` lists those"
     )]
     let frame = match frame.ok_or(DecodeError::Unknown("the frame"))? {
-        wire::Frame::Hello(hello) => Frame::Hello(hello.parse(&election)?),
-        wire::Frame::Welcome(hello) => Frame::Welcome(hello.parse(&election)?),
-        wire::Frame::Refused(refused) => Frame::Refused(refused.into()),
-        wire::Frame::Ready(wire::Nothing {}) => Frame::Ready,
-        wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
-        wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
-        wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
-        wire::Frame::Lost(wire::Nothing {}) => Frame::Lost,
+        envelope::Frame::Hello(hello) => Frame::Hello(hello.parse(&election)?),
+        envelope::Frame::Welcome(hello) => Frame::Welcome(hello.parse(&election)?),
+        envelope::Frame::Refused(refused) => Frame::Refused(refused.into()),
+        envelope::Frame::Ready(wire::Nothing {}) => Frame::Ready,
+        envelope::Frame::Died(identity) => Frame::Died(identity.try_into()?),
+        envelope::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
+        envelope::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
+        envelope::Frame::Lost(wire::Nothing {}) => Frame::Lost,
         message => Frame::Message(message.try_into()?),
     };
     Ok((election, frame))
@@ -288,154 +293,7 @@ impl Deframer {
     }
 }
 
-/// The Protocol Buffers messages. A tag that was once used is never given another meaning. The messages of each election
-/// are in a file of its own.
-mod wire {
-    use super::bully::wire as bully;
-    use super::metadata::wire as metadata;
-    use super::quorum::wire as quorum;
-    use super::ranked::wire as ranked;
-    use super::ring::wire as ring;
-    use super::seniority::wire as seniority;
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Envelope {
-        #[prost(string, tag = "1")]
-        pub(super) election: String,
-        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
-        pub(super) frame: Option<Frame>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(super) enum Frame {
-        #[prost(message, tag = "2")]
-        Hello(Hello),
-        #[prost(message, tag = "3")]
-        Welcome(Hello),
-        #[prost(message, tag = "4")]
-        Refused(Refused),
-        #[prost(message, tag = "5")]
-        Ready(Nothing),
-        #[prost(message, tag = "6")]
-        Quorum(quorum::Message),
-        #[prost(message, tag = "7")]
-        Died(Identity),
-        #[prost(message, tag = "8")]
-        DiedHeard(Identity),
-        #[prost(uint64, tag = "9")]
-        Readmitted(u64),
-        #[prost(message, tag = "10")]
-        Lost(Nothing),
-        #[prost(message, tag = "11")]
-        Ranked(ranked::Message),
-        #[prost(message, tag = "12")]
-        Bully(bully::Message),
-        #[prost(message, tag = "13")]
-        Ring(ring::Message),
-        #[prost(message, tag = "14")]
-        RingBidirectional(ring::Message),
-        #[prost(message, tag = "15")]
-        Seniority(seniority::Message),
-        #[prost(message, tag = "16")]
-        Metadata(metadata::Message),
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(super) struct Nothing {}
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Identity {
-        #[prost(string, tag = "1")]
-        pub(super) node: String,
-        #[prost(message, optional, tag = "2")]
-        pub(super) incarnation: Option<Incarnation>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(super) struct Incarnation {
-        #[prost(uint64, tag = "1")]
-        pub(super) count: u64,
-        #[prost(fixed64, tag = "2")]
-        pub(super) nonce: u64,
-    }
-
-    // The versions and the sender keep their tags and their meaning in every version.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Hello {
-        #[prost(uint32, tag = "1")]
-        pub(super) newest_version: u32,
-        #[prost(string, tag = "2")]
-        pub(super) cluster: String,
-        #[prost(message, optional, tag = "3")]
-        pub(super) identity: Option<Identity>,
-        // 1: the node, 2: its guardian. Zero has no meaning, so that a missing field is an error.
-        #[prost(uint32, tag = "4")]
-        pub(super) role: u32,
-        #[prost(bytes = "vec", tag = "5")]
-        pub(super) disk: Vec<u8>,
-        #[prost(fixed64, tag = "6")]
-        pub(super) voters_hash: u64,
-        #[prost(string, repeated, tag = "7")]
-        pub(super) voters: Vec<String>,
-        // 1: lease, 2: fenced.
-        #[prost(uint32, tag = "8")]
-        pub(super) safety: u32,
-        #[prost(uint32, tag = "9")]
-        pub(super) priority: u32,
-        #[prost(bool, tag = "10")]
-        pub(super) witness: bool,
-        // The indices in `ALGORITHMS` and `CONFIRMATIONS`.
-        #[prost(uint32, tag = "11")]
-        pub(super) algorithm: u32,
-        #[prost(uint32, tag = "12")]
-        pub(super) confirmation: u32,
-        // 0: none, 1: keep-majority, 2: static-quorum, 3: keep-oldest, 4: lease, 5: available.
-        #[prost(uint32, tag = "13")]
-        pub(super) split_brain: u32,
-        #[prost(uint64, tag = "14")]
-        pub(super) static_quorum: u64,
-        #[prost(fixed64, optional, tag = "15")]
-        pub(super) store: Option<u64>,
-        // 0: none, 1: on disks, 2: in memory.
-        #[prost(uint32, tag = "16")]
-        pub(super) metadata: u32,
-        // With metadata: the record that states the voters; absent for configured ones.
-        #[prost(message, optional, tag = "17")]
-        pub(super) voters_number: Option<metadata::Number>,
-        // Absent if equal to the newest version.
-        #[prost(uint32, optional, tag = "18")]
-        pub(super) oldest_version: Option<u32>,
-        // On the dialling side: the dialled node, and the disk that is recorded for it.
-        #[prost(message, optional, tag = "19")]
-        pub(super) known_disk: Option<KnownDisk>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct KnownDisk {
-        #[prost(string, tag = "1")]
-        pub(super) node: String,
-        #[prost(bytes = "vec", tag = "2")]
-        pub(super) disk: Vec<u8>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Refused {
-        #[prost(uint32, tag = "1")]
-        pub(super) kind: u32,
-        #[prost(string, tag = "2")]
-        pub(super) text: String,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Leader {
-        #[prost(message, optional, tag = "1")]
-        pub(super) identity: Option<Identity>,
-        #[prost(uint64, tag = "2")]
-        pub(super) term: u64,
-    }
-}
-
-impl From<&Frame> for wire::Frame {
+impl From<&Frame> for envelope::Frame {
     fn from(frame: &Frame) -> Self {
         match frame {
             Frame::Hello(hello) => Self::Hello(hello.into()),
@@ -500,44 +358,34 @@ impl From<wire::Incarnation> for Incarnation {
     }
 }
 
-const ROLE_NODE: u32 = 1;
-const ROLE_GUARDIAN: u32 = 2;
-const SAFETY_LEASE: u32 = 1;
-const SAFETY_FENCED: u32 = 2;
-
 impl From<&Hello> for wire::Hello {
     fn from(hello: &Hello) -> Self {
         Self {
             newest_version: hello.versions.highest,
             cluster: hello.cluster.clone(),
             identity: Some((&hello.identity).into()),
-            role: match hello.role {
-                Role::Node => ROLE_NODE,
-                Role::GuardianOf => ROLE_GUARDIAN,
-            },
+            role: number_of(&ROLES, &hello.role),
             disk: hello.disk.0.to_vec(),
-            known_disk: hello.known_disk.map(|(node, disk)| wire::KnownDisk {
+            known_disk: hello.known_disk.map(|(node, disk)| hello::KnownDisk {
                 node: node.as_str().to_owned(),
                 disk: disk.0.to_vec(),
             }),
             voters_hash: hello.voters.hash(),
             voters: hello.voters.iter().map(|voter| voter.as_str().to_owned()).collect(),
-            safety: match hello.safety {
-                Safety::Lease => SAFETY_LEASE,
-                Safety::Fenced => SAFETY_FENCED,
-            },
+            safety: number_of(&SAFETIES, &hello.safety),
             priority: hello.priority,
             witness: hello.witness,
-            algorithm: number_of(Algorithm::ALL, &hello.kind.algorithm),
+            algorithm: number_of(ALGORITHMS, &hello.kind.algorithm),
             confirmation: number_of(&CONFIRMATIONS, &hello.kind.confirmation),
             split_brain: match hello.split_brain {
-                None => 0,
-                Some(Policy::KeepMajority) => 1,
-                Some(Policy::StaticQuorum(_)) => 2,
-                Some(Policy::KeepOldest) => 3,
-                Some(Policy::Lease) => 4,
-                Some(Policy::Available) => 5,
-            },
+                None => SplitBrain::None,
+                Some(Policy::KeepMajority) => SplitBrain::KeepMajority,
+                Some(Policy::StaticQuorum(_)) => SplitBrain::StaticQuorum,
+                Some(Policy::KeepOldest) => SplitBrain::KeepOldest,
+                Some(Policy::Lease) => SplitBrain::Lease,
+                Some(Policy::Available) => SplitBrain::Available,
+            }
+            .into(),
             static_quorum: match hello.split_brain {
                 // A count that does not fit is above any number of members anyway.
                 Some(Policy::StaticQuorum(count)) => u64::try_from(count).unwrap_or(u64::MAX),
@@ -554,26 +402,40 @@ impl From<&Hello> for wire::Hello {
     }
 }
 
-/// The confirmations of a nomination, in the order of their numbers on the wire.
-const CONFIRMATIONS: [Option<Confirmation>; 3] =
-    [None, Some(Confirmation::Quorum), Some(Confirmation::Store)];
+const ROLES: [(Role, hello::Role); 2] =
+    [(Role::Node, hello::Role::Node), (Role::GuardianOf, hello::Role::Guardian)];
 
-/// The durabilities, in the order of their numbers on the wire. The first one is that of nodes that do not know this
-/// field.
-const DURABILITIES: [Option<Durability>; 3] = [None, Some(Durability::Fsync), Some(Durability::Memory)];
+const SAFETIES: [(Safety, hello::Safety); 2] =
+    [(Safety::Lease, hello::Safety::Lease), (Safety::Fenced, hello::Safety::Fenced)];
+
+const CONFIRMATIONS: [(Option<Confirmation>, hello::Confirmation); 3] = [
+    (None, hello::Confirmation::None),
+    (Some(Confirmation::Quorum), hello::Confirmation::Quorum),
+    (Some(Confirmation::Store), hello::Confirmation::Store),
+];
+
+const DURABILITIES: [(Option<Durability>, hello::Durability); 3] = [
+    (None, hello::Durability::None),
+    (Some(Durability::Fsync), hello::Durability::Fsync),
+    (Some(Durability::Memory), hello::Durability::Memory),
+];
 
 /// The number of a value on the wire.
-fn number_of<T: PartialEq>(all: &[T], value: &T) -> u32 {
-    (0..).zip(all).find(|(_, known)| *known == value).map_or(u32::MAX, |(number, _)| number)
+fn number_of<T: PartialEq, W: Copy + Into<i32>>(all: &[(T, W)], value: &T) -> i32 {
+    all.iter().find(|(known, _)| known == value).map_or(-1, |(_, number)| (*number).into())
 }
 
 /// The value with this number on the wire.
-fn numbered<T: Copy>(all: &[T], number: u32, field: &'static str) -> Result<T, DecodeError> {
-    let place = usize::try_from(number).ok().and_then(|place| all.get(place));
-    place.copied().ok_or(DecodeError::Invalid(field))
+fn numbered<T: Copy, W: Copy + Into<i32>>(
+    all: &[(T, W)],
+    number: i32,
+    field: &'static str,
+) -> Result<T, DecodeError> {
+    let found = all.iter().find(|(_, known)| (*known).into() == number);
+    found.map(|(value, _)| *value).ok_or(DecodeError::Invalid(field))
 }
 
-impl wire::KnownDisk {
+impl hello::KnownDisk {
     fn parse(self) -> Result<(NodeId, DiskId), DecodeError> {
         let node = parse_node(&self.node, "hello.known_disk")?;
         Ok((node, parse_disk(self.disk, "hello.known_disk")?))
@@ -618,34 +480,29 @@ impl wire::Hello {
             cluster: self.cluster,
             election: election.to_owned(),
             identity,
-            role: match self.role {
-                ROLE_NODE => Role::Node,
-                ROLE_GUARDIAN => Role::GuardianOf,
-                _ => return Err(DecodeError::Invalid("hello.role")),
-            },
+            role: numbered(&ROLES, self.role, "hello.role")?,
             disk: parse_disk(self.disk, "hello.disk")?,
-            known_disk: self.known_disk.map(wire::KnownDisk::parse).transpose()?,
+            known_disk: self.known_disk.map(hello::KnownDisk::parse).transpose()?,
             voters,
             voters_number,
-            safety: match self.safety {
-                SAFETY_LEASE => Safety::Lease,
-                SAFETY_FENCED => Safety::Fenced,
-                _ => return Err(DecodeError::Invalid("hello.safety")),
-            },
+            safety: numbered(&SAFETIES, self.safety, "hello.safety")?,
             priority: self.priority,
             witness: self.witness,
             kind: ElectionKind {
-                algorithm: numbered(Algorithm::ALL, self.algorithm, "hello.algorithm")?,
+                algorithm: numbered(ALGORITHMS, self.algorithm, "hello.algorithm")?,
                 confirmation: numbered(&CONFIRMATIONS, self.confirmation, "hello.confirmation")?,
             },
-            split_brain: match self.split_brain {
-                0 => None,
-                1 => Some(Policy::KeepMajority),
-                2 => Some(Policy::StaticQuorum(usize::try_from(self.static_quorum).unwrap_or(usize::MAX))),
-                3 => Some(Policy::KeepOldest),
-                4 => Some(Policy::Lease),
-                5 => Some(Policy::Available),
-                _ => return Err(DecodeError::Invalid("hello.split_brain")),
+            split_brain: match SplitBrain::try_from(self.split_brain)
+                .map_err(|_| DecodeError::Invalid("hello.split_brain"))?
+            {
+                SplitBrain::None => None,
+                SplitBrain::KeepMajority => Some(Policy::KeepMajority),
+                SplitBrain::StaticQuorum => {
+                    Some(Policy::StaticQuorum(usize::try_from(self.static_quorum).unwrap_or(usize::MAX)))
+                }
+                SplitBrain::KeepOldest => Some(Policy::KeepOldest),
+                SplitBrain::Lease => Some(Policy::Lease),
+                SplitBrain::Available => Some(Policy::Available),
             },
             store: self.store.map(StoreId),
             metadata,
@@ -653,39 +510,39 @@ impl wire::Hello {
     }
 }
 
-/// The numbers of the refusals on the wire; zero is [`RefusalKind::Unknown`].
-const REFUSALS: [(RefusalKind, u32); 17] = [
-    (RefusalKind::ProtocolVersion, 1),
-    (RefusalKind::Cluster, 2),
-    (RefusalKind::Election, 3),
-    (RefusalKind::MyOwnName, 4),
-    (RefusalKind::OtherNode, 5),
-    (RefusalKind::Voters, 6),
-    (RefusalKind::NotAVoter, 7),
-    (RefusalKind::Safety, 8),
-    (RefusalKind::Disk, 9),
+/// The refusals that have a number on the wire; all others are [`Kind::Unknown`].
+const REFUSALS: [(RefusalKind, Kind); 17] = [
+    (RefusalKind::ProtocolVersion, Kind::ProtocolVersion),
+    (RefusalKind::Cluster, Kind::Cluster),
+    (RefusalKind::Election, Kind::Election),
+    (RefusalKind::MyOwnName, Kind::MyOwnName),
+    (RefusalKind::OtherNode, Kind::OtherNode),
+    (RefusalKind::Voters, Kind::Voters),
+    (RefusalKind::NotAVoter, Kind::NotAVoter),
+    (RefusalKind::Safety, Kind::Safety),
+    (RefusalKind::Disk, Kind::Disk),
     // Other TLS problems are reported by TLS alerts.
-    (RefusalKind::Tls(TlsProblem::Cleartext), 10),
-    (RefusalKind::Tls(TlsProblem::NotCleartext), 11),
-    (RefusalKind::Tls(TlsProblem::OtherName), 12),
-    (RefusalKind::Algorithm, 13),
-    (RefusalKind::SplitBrain, 14),
-    (RefusalKind::Store, 15),
-    (RefusalKind::Metadata, 16),
-    (RefusalKind::DiskReplaced, 17),
+    (RefusalKind::Tls(TlsProblem::Cleartext), Kind::Cleartext),
+    (RefusalKind::Tls(TlsProblem::NotCleartext), Kind::NotCleartext),
+    (RefusalKind::Tls(TlsProblem::OtherName), Kind::OtherName),
+    (RefusalKind::Algorithm, Kind::Algorithm),
+    (RefusalKind::SplitBrain, Kind::SplitBrain),
+    (RefusalKind::Store, Kind::Store),
+    (RefusalKind::Metadata, Kind::Metadata),
+    (RefusalKind::DiskReplaced, Kind::DiskReplaced),
 ];
 
 impl From<&Refused> for wire::Refused {
     fn from(refused: &Refused) -> Self {
-        let number = REFUSALS.iter().find(|(kind, _)| *kind == refused.kind).map_or(0, |(_, number)| *number);
-        Self { kind: number, text: shown(&refused.text) }
+        let number = REFUSALS.iter().find(|(kind, _)| *kind == refused.kind);
+        Self { kind: number.map_or(Kind::Unknown, |(_, number)| *number).into(), text: shown(&refused.text) }
     }
 }
 
 impl From<wire::Refused> for Refused {
     fn from(refused: wire::Refused) -> Self {
-        let kind = REFUSALS.iter().find(|(_, number)| *number == refused.kind);
-        Self::new(kind.map_or(RefusalKind::Unknown, |(kind, _)| *kind), &refused.text)
+        let kind = numbered(&REFUSALS, refused.kind, "refused.kind").unwrap_or(RefusalKind::Unknown);
+        Self::new(kind, &refused.text)
     }
 }
 

@@ -56,7 +56,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
 const PURE: &[&str] = &["primacy-core", "primacy-kv"];
 
 /// The crates that may use any crate, because nothing is built on them.
-const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
+const FREE: &[&str] = &["xtask", "xtask-proto", "examples", "queue-broker", "raft-token"];
 
 /// The crates that other crates may use only in their tests.
 const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-testbed"];

@@ -59,11 +59,12 @@ pub(super) fn network(tree: &Tree) -> Vec<Finding> {
     wrong.map(finding).collect()
 }
 
-/// Returns the source files of crates, each with the name of its crate and its path in the crate.
+/// Returns the source files of crates that are not generated, each with the name of its crate and its path in the crate.
 fn sources(tree: &Tree) -> impl Iterator<Item = (&str, &str, &str, &str)> {
     tree.files("crates/", ".rs").filter_map(|(path, text)| {
         let (name, inner) = path["crates/".len()..].split_once("/src/")?;
-        let is_source = !name.contains('/') && !is_test_file(path) && !inner.starts_with("bin/");
+        let is_code = tree.rust.contains_key(path) && !is_test_file(path);
+        let is_source = is_code && !name.contains('/') && !inner.starts_with("bin/");
         is_source.then_some((path, name, inner, text))
     })
 }

@@ -115,7 +115,6 @@ macro_rules! algorithms {
     };
 }
 
-// Nodes name an election by its place in this list, and one that names none has the first: a new one is the last.
 algorithms! {
     #[default]
     Quorum: quorum,

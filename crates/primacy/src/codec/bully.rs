@@ -3,42 +3,10 @@
 use primacy_core::Term;
 use primacy_core::election::bully::{Body, Message};
 
-use super::{DecodeError, wire as shared};
+use super::DecodeError;
+use super::wire::{self as shared, bully as wire};
 
-pub(super) mod wire {
-    use super::shared::{Incarnation, Nothing};
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Message {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) round: u64,
-        #[prost(oneof = "Body", tags = "3, 4, 5, 6, 7, 8")]
-        pub(in crate::codec) body: Option<Body>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Body {
-        #[prost(message, tag = "3")]
-        Election(Nothing),
-        #[prost(message, tag = "4")]
-        Alive(Nothing),
-        /// The term.
-        #[prost(uint64, tag = "5")]
-        Coordinator(u64),
-        /// The term.
-        #[prost(uint64, tag = "6")]
-        Heartbeat(u64),
-        /// The term.
-        #[prost(uint64, tag = "7")]
-        Resigned(u64),
-        #[prost(message, tag = "8")]
-        Late(Nothing),
-    }
-}
-
-impl From<&Message> for wire::Message {
+impl From<&Message> for shared::Bully {
     fn from(message: &Message) -> Self {
         let body = match message.body {
             Body::Election => wire::Body::Election(shared::Nothing {}),
@@ -52,9 +20,9 @@ impl From<&Message> for wire::Message {
     }
 }
 
-impl TryFrom<wire::Message> for Message {
+impl TryFrom<shared::Bully> for Message {
     type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+    fn try_from(message: shared::Bully) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("bully.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
             wire::Body::Election(shared::Nothing {}) => Body::Election,

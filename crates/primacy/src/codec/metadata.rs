@@ -12,274 +12,13 @@ use primacy_kv::replication::message::Body;
 use primacy_kv::replication::replica::VOTERS_MAX;
 use primacy_kv::replication::voters::Voters;
 
+use super::wire::{self as shared, metadata as wire};
 use super::{DecodeError, parse_node, quorum};
 use crate::disk;
 
-pub(in crate::codec) mod wire {
-    use super::super::quorum::wire as quorum;
-    use super::super::wire::{Incarnation, Nothing};
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Message {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(oneof = "Word", tags = "2, 3, 4, 5, 6, 7, 8")]
-        pub(in crate::codec) word: Option<Word>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Word {
-        #[prost(message, tag = "2")]
-        Election(Election),
-        #[prost(message, tag = "3")]
-        Voters(Voters),
-        #[prost(message, tag = "4")]
-        Log(Log),
-        #[prost(message, tag = "5")]
-        Propose(Propose),
-        #[prost(message, tag = "6")]
-        Told(Told),
-        #[prost(message, tag = "7")]
-        Revise(Revise),
-        #[prost(message, tag = "8")]
-        Revised(Revised),
-    }
-
-    /// (0, 0) is `LeaderSequence::NONE`.
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Number {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) term: u64,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) counter: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Election {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) message: Option<quorum::Message>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) voters: Option<Voters>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Voters {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(message, repeated, tag = "2")]
-        pub(in crate::codec) members: Vec<Member>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Member {
-        #[prost(string, tag = "1")]
-        pub(in crate::codec) node: String,
-        #[prost(string, tag = "2")]
-        pub(in crate::codec) address: String,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Log {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) term: u64,
-        #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
-        pub(in crate::codec) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Body {
-        #[prost(message, tag = "2")]
-        Sync(Nothing),
-        #[prost(message, tag = "3")]
-        SyncReply(SyncReply),
-        #[prost(message, tag = "4")]
-        Fetch(Number),
-        #[prost(message, tag = "5")]
-        Fetched(Fetched),
-        #[prost(message, tag = "6")]
-        Append(Append),
-        #[prost(message, tag = "7")]
-        AppendReply(AppendReply),
-        #[prost(message, tag = "8")]
-        Offer(Number),
-        #[prost(message, tag = "9")]
-        Part(Part),
-        #[prost(message, tag = "10")]
-        PartReply(PartReply),
-        #[prost(message, tag = "11")]
-        Recover(Nothing),
-        #[prost(message, tag = "12")]
-        RecoverReply(RecoverReply),
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct SyncReply {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) last: Option<Number>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Fetched {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) after: Option<Number>,
-        #[prost(message, repeated, tag = "3")]
-        pub(in crate::codec) records: Vec<Record>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Append {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) after: Option<Number>,
-        #[prost(message, repeated, tag = "3")]
-        pub(in crate::codec) records: Vec<Record>,
-        #[prost(message, optional, tag = "4")]
-        pub(in crate::codec) committed: Option<Number>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct AppendReply {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) round: u64,
-        #[prost(message, optional, tag = "3")]
-        pub(in crate::codec) last: Option<Number>,
-        #[prost(bool, tag = "4")]
-        pub(in crate::codec) gap: bool,
-        #[prost(bool, tag = "5")]
-        pub(in crate::codec) recovering: bool,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Part {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) offset: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct PartReply {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(message, optional, tag = "3")]
-        pub(in crate::codec) voters: Option<Voters>,
-        #[prost(uint64, tag = "4")]
-        pub(in crate::codec) offset: u64,
-        #[prost(uint64, tag = "5")]
-        pub(in crate::codec) length: u64,
-        #[prost(bytes = "vec", tag = "6")]
-        pub(in crate::codec) bytes: Vec<u8>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct RecoverReply {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) leads_up_to: Option<Number>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Record {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(oneof = "RecordBody", tags = "2, 3, 4")]
-        pub(in crate::codec) body: Option<RecordBody>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum RecordBody {
-        #[prost(message, tag = "2")]
-        Begin(Begin),
-        #[prost(message, tag = "3")]
-        Voters(Voters),
-        #[prost(bytes, tag = "4")]
-        Payload(Vec<u8>),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Begin {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) after: Option<Number>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) voters: Option<Voters>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Propose {
-        #[prost(bytes = "vec", repeated, tag = "1")]
-        pub(in crate::codec) requests: Vec<Vec<u8>>,
-        #[prost(uint64, optional, tag = "2")]
-        pub(in crate::codec) read: Option<u64>,
-        #[prost(message, repeated, tag = "3")]
-        pub(in crate::codec) sessions: Vec<Session>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Session {
-        #[prost(sfixed64, tag = "1")]
-        pub(in crate::codec) session: i64,
-        #[prost(bool, tag = "2")]
-        pub(in crate::codec) keep_alive: bool,
-        #[prost(uint64, optional, tag = "3")]
-        pub(in crate::codec) left_nanos: Option<u64>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Told {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(uint64, optional, tag = "2")]
-        pub(in crate::codec) round: Option<u64>,
-        #[prost(message, optional, tag = "3")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(message, repeated, tag = "4")]
-        pub(in crate::codec) sessions: Vec<Session>,
-        #[prost(uint64, repeated, tag = "5")]
-        pub(in crate::codec) unreadable: Vec<u64>,
-    }
-
-    /// Without an address, the node is to be removed from the voters.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Revise {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) ticket: u64,
-        #[prost(string, tag = "2")]
-        pub(in crate::codec) node: String,
-        #[prost(string, optional, tag = "3")]
-        pub(in crate::codec) address: Option<String>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Revised {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) ticket: u64,
-        #[prost(uint32, tag = "3")]
-        pub(in crate::codec) progress: u32,
-        #[prost(message, optional, tag = "4")]
-        pub(in crate::codec) held: Option<Number>,
-        #[prost(message, optional, tag = "5")]
-        pub(in crate::codec) last: Option<Number>,
-        #[prost(uint32, tag = "6")]
-        pub(in crate::codec) heard: u32,
-        #[prost(uint32, tag = "7")]
-        pub(in crate::codec) voters: u32,
-    }
-}
-
 /// An operator's changes of the voters, and their progress, by numbers on the wire.
 mod revising {
+    use super::wire::revised::Progress as Wire;
     use super::wire::{Revise, Revised};
     use super::{DecodeError, number, parse_node};
     use primacy_kv::machine::clients::Ticket;
@@ -302,70 +41,59 @@ mod revising {
         Ok((Ticket(revise.ticket), change))
     }
 
-    const DONE: u32 = 1;
-    const COMMITTING: u32 = 2;
-    const CATCHING_UP: u32 = 3;
-    const WAITING: u32 = 4;
-    const NOT_LEADING: u32 = 5;
-    const LAST: u32 = 6;
-    const TOO_MANY: u32 = 7;
-    const NO_MAJORITY: u32 = 8;
-    const OTHER_ADDRESS: u32 = 9;
-    const RESIGNING: u32 = 10;
-    const NO_OTHER_LEADER: u32 = 11;
-
     pub(super) fn progress_out(ticket: Ticket, progress: Progress) -> Revised {
         let mut revised = Revised { ticket: ticket.0, ..Revised::default() };
-        revised.progress = match progress {
-            Progress::Done => DONE,
-            Progress::Committing => COMMITTING,
+        let wire = match progress {
+            Progress::Done => Wire::Done,
+            Progress::Committing => Wire::Committing,
             Progress::CatchingUp { held, last } => {
                 (revised.held, revised.last) = (Some(held.into()), Some(last.into()));
-                CATCHING_UP
+                Wire::CatchingUp
             }
-            Progress::Waiting => WAITING,
-            Progress::Resigning => RESIGNING,
-            Progress::Refused(Refusal::NotLeading) => NOT_LEADING,
-            Progress::Refused(Refusal::Last) => LAST,
-            Progress::Refused(Refusal::TooMany) => TOO_MANY,
+            Progress::Waiting => Wire::Waiting,
+            Progress::Resigning => Wire::Resigning,
+            Progress::Refused(Refusal::NotLeading) => Wire::NotLeading,
+            Progress::Refused(Refusal::Last) => Wire::Last,
+            Progress::Refused(Refusal::TooMany) => Wire::TooMany,
             Progress::Refused(Refusal::NoMajority { heard, voters }) => {
                 revised.heard = u32::try_from(heard).unwrap_or(u32::MAX);
                 revised.voters = u32::try_from(voters).unwrap_or(u32::MAX);
-                NO_MAJORITY
+                Wire::NoMajority
             }
-            Progress::Refused(Refusal::OtherAddress) => OTHER_ADDRESS,
-            Progress::Refused(Refusal::NoOtherLeader) => NO_OTHER_LEADER,
+            Progress::Refused(Refusal::OtherAddress) => Wire::OtherAddress,
+            Progress::Refused(Refusal::NoOtherLeader) => Wire::NoOtherLeader,
         };
-        revised
+        Revised { progress: wire.into(), ..revised }
     }
 
     pub(super) fn progress_in(revised: Revised) -> Result<(Ticket, Progress), DecodeError> {
         let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-        let progress = match revised.progress {
-            DONE => Progress::Done,
-            COMMITTING => Progress::Committing,
-            CATCHING_UP => Progress::CatchingUp {
+        let unknown = DecodeError::Unknown("the progress of a change of voters");
+        let progress = match Wire::try_from(revised.progress).map_err(|_| unknown)? {
+            Wire::Done => Progress::Done,
+            Wire::Committing => Progress::Committing,
+            Wire::CatchingUp => Progress::CatchingUp {
                 held: number(revised.held, "revised.held")?,
                 last: number(revised.last, "revised.last")?,
             },
-            WAITING => Progress::Waiting,
-            RESIGNING => Progress::Resigning,
-            NOT_LEADING => Progress::Refused(Refusal::NotLeading),
-            LAST => Progress::Refused(Refusal::Last),
-            TOO_MANY => Progress::Refused(Refusal::TooMany),
-            NO_MAJORITY => {
+            Wire::Waiting => Progress::Waiting,
+            Wire::Resigning => Progress::Resigning,
+            Wire::NotLeading => Progress::Refused(Refusal::NotLeading),
+            Wire::Last => Progress::Refused(Refusal::Last),
+            Wire::TooMany => Progress::Refused(Refusal::TooMany),
+            Wire::NoMajority => {
                 let (heard, voters) = (count(revised.heard), count(revised.voters));
                 Progress::Refused(Refusal::NoMajority { heard, voters })
             }
-            OTHER_ADDRESS => Progress::Refused(Refusal::OtherAddress),
-            NO_OTHER_LEADER => Progress::Refused(Refusal::NoOtherLeader),
-            _ => return Err(DecodeError::Unknown("the progress of a change of voters")),
+            Wire::OtherAddress => Progress::Refused(Refusal::OtherAddress),
+            Wire::NoOtherLeader => Progress::Refused(Refusal::NoOtherLeader),
+            Wire::Unspecified => return Err(DecodeError::Unknown("the progress of a change of voters")),
         };
         Ok((Ticket(revised.ticket), progress))
     }
 }
 
-impl From<&Message> for wire::Message {
+impl From<&Message> for shared::Metadata {
     fn from(message: &Message) -> Self {
         let (incarnation, word) = match message {
             Message::Election { message, voters } => {
@@ -430,9 +158,9 @@ impl wire::Session {
     }
 }
 
-impl TryFrom<wire::Message> for Message {
+impl TryFrom<shared::Metadata> for Message {
     type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+    fn try_from(message: shared::Metadata) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.map(Into::into);
         let named = || incarnation.ok_or(DecodeError::Missing("metadata.incarnation"));
         Ok(match message.word.ok_or(DecodeError::Unknown("the message"))? {
@@ -482,10 +210,10 @@ impl TryFrom<wire::Message> for Message {
     }
 }
 
-impl From<&Body> for wire::Body {
+impl From<&Body> for wire::log::Body {
     fn from(body: &Body) -> Self {
         match body {
-            Body::Sync => Self::Sync(super::wire::Nothing {}),
+            Body::Sync => Self::Sync(shared::Nothing {}),
             Body::SyncReply { to, last } => {
                 Self::SyncReply(wire::SyncReply { to: Some((*to).into()), last: Some((*last).into()) })
             }
@@ -521,7 +249,7 @@ impl From<&Body> for wire::Body {
                     bytes: bytes.to_vec(),
                 })
             }
-            Body::Recover => Self::Recover(super::wire::Nothing {}),
+            Body::Recover => Self::Recover(shared::Nothing {}),
             Body::RecoverReply { to, leads_up_to } => Self::RecoverReply(wire::RecoverReply {
                 to: Some((*to).into()),
                 leads_up_to: leads_up_to.map(Into::into),
@@ -530,28 +258,28 @@ impl From<&Body> for wire::Body {
     }
 }
 
-impl TryFrom<wire::Body> for Body {
+impl TryFrom<wire::log::Body> for Body {
     type Error = DecodeError;
-    fn try_from(body: wire::Body) -> Result<Self, DecodeError> {
+    fn try_from(body: wire::log::Body) -> Result<Self, DecodeError> {
         Ok(match body {
-            wire::Body::Sync(super::wire::Nothing {}) => Self::Sync,
-            wire::Body::SyncReply(wire::SyncReply { to, last }) => Self::SyncReply {
+            wire::log::Body::Sync(shared::Nothing {}) => Self::Sync,
+            wire::log::Body::SyncReply(wire::SyncReply { to, last }) => Self::SyncReply {
                 to: incarnation_of(to, "sync_reply.to")?,
                 last: number(last, "sync_reply.last")?,
             },
-            wire::Body::Fetch(after) => Self::Fetch { after: after.into() },
-            wire::Body::Fetched(wire::Fetched { to, after, records }) => Self::Fetched {
+            wire::log::Body::Fetch(after) => Self::Fetch { after: after.into() },
+            wire::log::Body::Fetched(wire::Fetched { to, after, records }) => Self::Fetched {
                 to: incarnation_of(to, "fetched.to")?,
                 after: number(after, "fetched.after")?,
                 records: records_in(records)?,
             },
-            wire::Body::Append(wire::Append { round, after, records, committed }) => Self::Append {
+            wire::log::Body::Append(wire::Append { round, after, records, committed }) => Self::Append {
                 round,
                 after: number(after, "append.after")?,
                 records: records_in(records)?,
                 committed: number(committed, "append.committed")?,
             },
-            wire::Body::AppendReply(wire::AppendReply { to, round, last, gap, recovering }) => {
+            wire::log::Body::AppendReply(wire::AppendReply { to, round, last, gap, recovering }) => {
                 Self::AppendReply {
                     to: incarnation_of(to, "append_reply.to")?,
                     round,
@@ -560,11 +288,11 @@ impl TryFrom<wire::Body> for Body {
                     recovering,
                 }
             }
-            wire::Body::Offer(number) => Self::Offer { number: number.into() },
-            wire::Body::Part(wire::Part { number: of, offset }) => {
+            wire::log::Body::Offer(number) => Self::Offer { number: number.into() },
+            wire::log::Body::Part(wire::Part { number: of, offset }) => {
                 Self::Part { number: number(of, "part.number")?, offset }
             }
-            wire::Body::PartReply(wire::PartReply { to, number: of, voters, offset, length, bytes }) => {
+            wire::log::Body::PartReply(wire::PartReply { to, number: of, voters, offset, length, bytes }) => {
                 Self::PartReply {
                     to: incarnation_of(to, "part_reply.to")?,
                     number: number(of, "part_reply.number")?,
@@ -574,8 +302,8 @@ impl TryFrom<wire::Body> for Body {
                     bytes: bytes.into(),
                 }
             }
-            wire::Body::Recover(super::wire::Nothing {}) => Self::Recover,
-            wire::Body::RecoverReply(wire::RecoverReply { to, leads_up_to }) => Self::RecoverReply {
+            wire::log::Body::Recover(shared::Nothing {}) => Self::Recover,
+            wire::log::Body::RecoverReply(wire::RecoverReply { to, leads_up_to }) => Self::RecoverReply {
                 to: incarnation_of(to, "recover_reply.to")?,
                 leads_up_to: leads_up_to.map(Into::into),
             },
@@ -591,25 +319,28 @@ fn voters_in(voters: Option<wire::Voters>, field: &'static str) -> Result<Arc<Vo
     Ok(Arc::new(voters.ok_or(DecodeError::Missing(field))?.try_into()?))
 }
 
-fn number(number: Option<wire::Number>, field: &'static str) -> Result<LeaderSequence, DecodeError> {
+fn number(
+    number: Option<shared::LeaderSequence>,
+    field: &'static str,
+) -> Result<LeaderSequence, DecodeError> {
     Ok(number.ok_or(DecodeError::Missing(field))?.into())
 }
 
 fn incarnation_of(
-    incarnation: Option<super::wire::Incarnation>,
+    incarnation: Option<shared::Incarnation>,
     field: &'static str,
 ) -> Result<Incarnation, DecodeError> {
     Ok(incarnation.ok_or(DecodeError::Missing(field))?.into())
 }
 
-impl From<LeaderSequence> for wire::Number {
+impl From<LeaderSequence> for shared::LeaderSequence {
     fn from(LeaderSequence { term, counter }: LeaderSequence) -> Self {
         Self { term: term.0, counter }
     }
 }
 
-impl From<wire::Number> for LeaderSequence {
-    fn from(wire::Number { term, counter }: wire::Number) -> Self {
+impl From<shared::LeaderSequence> for LeaderSequence {
+    fn from(shared::LeaderSequence { term, counter }: shared::LeaderSequence) -> Self {
         Self { term: Term(term), counter }
     }
 }
@@ -641,12 +372,12 @@ impl TryFrom<wire::Voters> for Voters {
 impl From<&Record> for wire::Record {
     fn from(record: &Record) -> Self {
         let body = match &record.body {
-            RecordBody::Begin { after, voters } => wire::RecordBody::Begin(wire::Begin {
+            RecordBody::Begin { after, voters } => wire::record::Body::Begin(wire::Begin {
                 after: Some((*after).into()),
                 voters: Some((&**voters).into()),
             }),
-            RecordBody::Voters(voters) => wire::RecordBody::Voters((&**voters).into()),
-            RecordBody::Payload(payload) => wire::RecordBody::Payload(payload.to_vec()),
+            RecordBody::Voters(voters) => wire::record::Body::Voters((&**voters).into()),
+            RecordBody::Payload(payload) => wire::record::Body::Payload(payload.to_vec()),
         };
         Self { number: Some(record.number.into()), body: Some(body) }
     }
@@ -656,12 +387,12 @@ impl TryFrom<wire::Record> for Record {
     type Error = DecodeError;
     fn try_from(record: wire::Record) -> Result<Self, DecodeError> {
         let body = match record.body.ok_or(DecodeError::Unknown("the record"))? {
-            wire::RecordBody::Begin(wire::Begin { after, voters }) => RecordBody::Begin {
+            wire::record::Body::Begin(wire::Begin { after, voters }) => RecordBody::Begin {
                 after: number(after, "begin.after")?,
                 voters: voters_in(voters, "begin.voters")?,
             },
-            wire::RecordBody::Voters(voters) => RecordBody::Voters(Arc::new(voters.try_into()?)),
-            wire::RecordBody::Payload(payload) => RecordBody::Payload(payload.into()),
+            wire::record::Body::Voters(voters) => RecordBody::Voters(Arc::new(voters.try_into()?)),
+            wire::record::Body::Payload(payload) => RecordBody::Payload(payload.into()),
         };
         Ok(Self { number: number(record.number, "record.number")?, body })
     }

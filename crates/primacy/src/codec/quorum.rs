@@ -3,105 +3,10 @@
 use primacy_core::election::quorum::{Answer, Body, Message, Refusal as No, Resignation, Round};
 use primacy_core::{Duration, Incarnation, Term};
 
-use super::{DecodeError, parse_node, wire as shared};
+use super::wire::{self as shared, quorum as wire};
+use super::{DecodeError, parse_node};
 
-pub(in crate::codec) mod wire {
-    use super::shared::{Identity, Incarnation, Nothing};
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Message {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) term: u64,
-        #[prost(oneof = "Body", tags = "3, 4, 5, 6, 7, 8, 9")]
-        pub(in crate::codec) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Body {
-        #[prost(message, tag = "3")]
-        PreVote(Question),
-        #[prost(message, tag = "4")]
-        PreVoteReply(Reply),
-        #[prost(message, tag = "5")]
-        Vote(Question),
-        #[prost(message, tag = "6")]
-        VoteReply(Reply),
-        #[prost(message, tag = "7")]
-        Heartbeat(Heartbeat),
-        #[prost(message, tag = "8")]
-        HeartbeatReply(HeartbeatReply),
-        #[prost(message, tag = "9")]
-        Resigned(Resigned),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Question {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) resignation: Option<Resignation>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Resignation {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) leader: Option<Identity>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) term: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Reply {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(oneof = "Answer", tags = "3, 4, 5, 6, 7, 8")]
-        pub(in crate::codec) answer: Option<Answer>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Answer {
-        #[prost(message, tag = "3")]
-        Yes(Nothing),
-        #[prost(message, tag = "4")]
-        Term(Nothing),
-        #[prost(string, tag = "5")]
-        HearsLeader(String),
-        #[prost(uint64, tag = "6")]
-        PromisedNanos(u64),
-        #[prost(uint64, tag = "7")]
-        JustStartedNanos(u64),
-        #[prost(message, tag = "8")]
-        DiskLost(Nothing),
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Heartbeat {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) round: u64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct HeartbeatReply {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(uint64, tag = "3")]
-        pub(in crate::codec) promise_nanos: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Resigned {
-        #[prost(string, optional, tag = "1")]
-        pub(in crate::codec) successor: Option<String>,
-    }
-}
-
-impl From<&Message> for wire::Message {
+impl From<&Message> for shared::Quorum {
     fn from(message: &Message) -> Self {
         let question = |round: Round, resignation: Option<Resignation>| wire::Question {
             round: round.0,
@@ -132,9 +37,9 @@ impl From<&Message> for wire::Message {
     }
 }
 
-impl TryFrom<wire::Message> for Message {
+impl TryFrom<shared::Quorum> for Message {
     type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+    fn try_from(message: shared::Quorum) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("message.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
             wire::Body::PreVote(question) => {
@@ -211,7 +116,7 @@ impl TryFrom<wire::Resignation> for Resignation {
     }
 }
 
-impl From<Answer> for wire::Answer {
+impl From<Answer> for wire::reply::Answer {
     fn from(answer: Answer) -> Self {
         match answer {
             Answer::Yes => Self::Yes(shared::Nothing {}),
@@ -224,20 +129,22 @@ impl From<Answer> for wire::Answer {
     }
 }
 
-impl TryFrom<wire::Answer> for Answer {
+impl TryFrom<wire::reply::Answer> for Answer {
     type Error = DecodeError;
-    fn try_from(answer: wire::Answer) -> Result<Self, DecodeError> {
+    fn try_from(answer: wire::reply::Answer) -> Result<Self, DecodeError> {
         Ok(match answer {
-            wire::Answer::Yes(shared::Nothing {}) => Self::Yes,
-            wire::Answer::Term(shared::Nothing {}) => Self::No(No::Term),
-            wire::Answer::HearsLeader(leader) => {
+            wire::reply::Answer::Yes(shared::Nothing {}) => Self::Yes,
+            wire::reply::Answer::Term(shared::Nothing {}) => Self::No(No::Term),
+            wire::reply::Answer::HearsLeader(leader) => {
                 Self::No(No::HearsLeader(parse_node(&leader, "answer.hears_leader")?))
             }
-            wire::Answer::PromisedNanos(left) => Self::No(No::Promised { left: Duration::from_nanos(left) }),
-            wire::Answer::JustStartedNanos(left) => {
+            wire::reply::Answer::PromisedNanos(left) => {
+                Self::No(No::Promised { left: Duration::from_nanos(left) })
+            }
+            wire::reply::Answer::JustStartedNanos(left) => {
                 Self::No(No::JustStarted { left: Duration::from_nanos(left) })
             }
-            wire::Answer::DiskLost(shared::Nothing {}) => Self::No(No::DiskLost),
+            wire::reply::Answer::DiskLost(shared::Nothing {}) => Self::No(No::DiskLost),
         })
     }
 }

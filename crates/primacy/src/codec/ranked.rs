@@ -1,113 +1,12 @@
 //! The encoding of messages of a [`ranked`](primacy_core::election::ranked) election.
 
+use primacy_core::Term;
 use primacy_core::election::ranked::{Body, Claim, Message, STATE_MAX};
-use primacy_core::{LeaderSequence, Term};
 
-use super::{DecodeError, parse_node, wire as shared};
+use super::wire::{self as shared, ranked as wire};
+use super::{DecodeError, parse_node};
 
-pub(super) mod wire {
-    use super::shared::{Incarnation, Leader};
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Message {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7")]
-        pub(in crate::codec) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Body {
-        #[prost(message, tag = "2")]
-        Elect(Elect),
-        #[prost(message, tag = "3")]
-        Hears(Hears),
-        #[prost(message, tag = "4")]
-        Vote(Vote),
-        #[prost(message, tag = "5")]
-        Lead(Lead),
-        #[prost(message, tag = "6")]
-        LeadReply(LeadReply),
-        #[prost(message, tag = "7")]
-        Resigned(Resigned),
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Number {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) term: u64,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) counter: u64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Elect {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) ballot: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) seen: Option<Number>,
-        #[prost(uint32, optional, tag = "3")]
-        pub(in crate::codec) hears: Option<u32>,
-        #[prost(bool, tag = "4")]
-        pub(in crate::codec) campaigns: bool,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Hears {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) leader: Option<Leader>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Vote {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) ballot: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Lead {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(bytes = "vec", tag = "2")]
-        pub(in crate::codec) state: Vec<u8>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in crate::codec) struct LeadReply {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) to: Option<Incarnation>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) number: Option<Number>,
-        #[prost(uint64, tag = "3")]
-        pub(in crate::codec) promised: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Resigned {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) term: u64,
-        #[prost(string, optional, tag = "2")]
-        pub(in crate::codec) successor: Option<String>,
-    }
-}
-
-impl From<LeaderSequence> for wire::Number {
-    fn from(LeaderSequence { term, counter }: LeaderSequence) -> Self {
-        Self { term: term.0, counter }
-    }
-}
-
-impl From<wire::Number> for LeaderSequence {
-    fn from(wire::Number { term, counter }: wire::Number) -> Self {
-        Self { term: Term(term), counter }
-    }
-}
-
-impl From<&Message> for wire::Message {
+impl From<&Message> for shared::Ranked {
     fn from(message: &Message) -> Self {
         let body = match &message.body {
             Body::Elect { ballot, claim: Claim { seen, hears, campaigns } } => {
@@ -141,9 +40,9 @@ impl From<&Message> for wire::Message {
     }
 }
 
-impl TryFrom<wire::Message> for Message {
+impl TryFrom<shared::Ranked> for Message {
     type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+    fn try_from(message: shared::Ranked) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("ranked.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
             wire::Body::Elect(wire::Elect { ballot, seen, hears, campaigns }) => Body::Elect {

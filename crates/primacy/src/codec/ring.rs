@@ -5,78 +5,8 @@ use primacy_core::election::on_a_ring::{Body, Message};
 use primacy_core::election::{ring, ring_bidirectional};
 use primacy_core::neighbours::Direction;
 
-use super::{DecodeError, wire as shared};
-
-pub(super) mod wire {
-    use super::shared::{Identity, Incarnation, Leader, Nothing};
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Message {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) round: u64,
-        #[prost(uint64, tag = "3")]
-        pub(in crate::codec) number: u64,
-        #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9, 10, 11")]
-        pub(in crate::codec) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Body {
-        /// A probe of the unidirectional election.
-        #[prost(message, tag = "4")]
-        Probe(Probe),
-        /// A probe of the bidirectional election.
-        #[prost(message, tag = "5")]
-        Out(PhaseProbe),
-        #[prost(message, tag = "6")]
-        Back(PhaseProbe),
-        #[prost(message, tag = "7")]
-        Elected(Elected),
-        #[prost(message, tag = "8")]
-        Resigned(Elected),
-        #[prost(message, tag = "9")]
-        Received(Nothing),
-        #[prost(message, tag = "10")]
-        Knock(Nothing),
-        #[prost(message, tag = "11")]
-        Late(Nothing),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Probe {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) candidate: Option<Identity>,
-        #[prost(uint32, tag = "2")]
-        pub(in crate::codec) hops: u32,
-        #[prost(bool, tag = "3")]
-        pub(in crate::codec) backward: bool,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct PhaseProbe {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) candidate: Option<Identity>,
-        #[prost(uint32, tag = "2")]
-        pub(in crate::codec) phase: u32,
-        #[prost(uint32, tag = "3")]
-        pub(in crate::codec) left: u32,
-        #[prost(bool, tag = "4")]
-        pub(in crate::codec) backward: bool,
-    }
-
-    /// Without a beat if the leader resigns.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Elected {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) leader: Option<Leader>,
-        #[prost(uint32, tag = "2")]
-        pub(in crate::codec) hops: u32,
-        #[prost(uint64, tag = "3")]
-        pub(in crate::codec) beat: u64,
-    }
-}
+use super::DecodeError;
+use super::wire::{self as shared, ring as wire};
 
 /// A probe of either kind.
 trait Probe: Copy {
@@ -129,7 +59,7 @@ impl Probe for ring_bidirectional::Probe {
     }
 }
 
-impl<P: Probe> From<&Message<P>> for wire::Message {
+impl<P: Probe> From<&Message<P>> for shared::Ring {
     fn from(message: &Message<P>) -> Self {
         let body = match message.body {
             Body::Probe { direction, probe } => probe.to_wire(direction == Direction::Back),
@@ -152,9 +82,9 @@ impl<P: Probe> From<&Message<P>> for wire::Message {
     }
 }
 
-impl<P: Probe> TryFrom<wire::Message> for Message<P> {
+impl<P: Probe> TryFrom<shared::Ring> for Message<P> {
     type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+    fn try_from(message: shared::Ring) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("ring.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
             wire::Body::Elected(wire::Elected { leader, hops, beat }) => {

@@ -11,179 +11,10 @@ use primacy_core::membership::{
 };
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId, Term};
 
-use super::{DecodeError, Frame, TooLong, Word, encode, parse_node, wire as shared};
+use super::wire::{self as shared, seniority as wire};
+use super::{DecodeError, Frame, TooLong, Word, encode, parse_node};
 
-pub(super) mod wire {
-    use std::collections::BTreeMap;
-
-    use super::shared::{Identity, Incarnation, Nothing};
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Message {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
-        pub(in crate::codec) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum Body {
-        #[prost(message, tag = "2")]
-        Join(Join),
-        #[prost(message, tag = "3")]
-        JoinReply(JoinReply),
-        #[prost(message, tag = "4")]
-        View(View),
-        #[prost(message, tag = "5")]
-        ViewReply(Sight),
-        #[prost(message, tag = "6")]
-        Heartbeat(Heartbeat),
-        #[prost(message, tag = "7")]
-        Ask(Sight),
-        /// The number of the joining.
-        #[prost(uint64, tag = "8")]
-        Leave(u64),
-        #[prost(message, tag = "9")]
-        Down(Down),
-        #[prost(message, tag = "10")]
-        Probe(Sight),
-        #[prost(message, tag = "11")]
-        ProbeReply(Sight),
-        #[prost(message, tag = "12")]
-        MergeAsk(Sight),
-        #[prost(message, tag = "13")]
-        MergeReply(Sight),
-        #[prost(message, tag = "14")]
-        Merge(Merge),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Attributes {
-        #[prost(string, tag = "1")]
-        pub(in crate::codec) address: String,
-        #[prost(string, tag = "2")]
-        pub(in crate::codec) zone: String,
-        #[prost(string, tag = "3")]
-        pub(in crate::codec) version: String,
-        #[prost(btree_map = "string, string", tag = "4")]
-        pub(in crate::codec) labels: BTreeMap<String, String>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Join {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) joining: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) attributes: Option<Attributes>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct JoinReply {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) joining: u64,
-        #[prost(oneof = "JoinAnswer", tags = "2, 3, 4, 5, 6")]
-        pub(in crate::codec) answer: Option<JoinAnswer>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in crate::codec) enum JoinAnswer {
-        #[prost(message, tag = "2")]
-        NotJoined(Nothing),
-        #[prost(string, tag = "3")]
-        Ask(String),
-        #[prost(message, tag = "4")]
-        Full(Nothing),
-        /// The youngest age.
-        #[prost(uint64, tag = "5")]
-        AgesRunOut(u64),
-        #[prost(message, tag = "6")]
-        NameTaken(Nothing),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Cluster {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) founder: Option<Identity>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) joining: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Version {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) term: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) coordinator: Option<Identity>,
-        #[prost(uint64, tag = "3")]
-        pub(in crate::codec) number: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Member {
-        #[prost(uint64, tag = "1")]
-        pub(in crate::codec) age: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) identity: Option<Identity>,
-        #[prost(uint64, tag = "3")]
-        pub(in crate::codec) joining: u64,
-        #[prost(message, optional, tag = "4")]
-        pub(in crate::codec) attributes: Option<Attributes>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct View {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) cluster: Option<Cluster>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) version: Option<Version>,
-        #[prost(message, repeated, tag = "3")]
-        pub(in crate::codec) members: Vec<Member>,
-        #[prost(string, repeated, tag = "4")]
-        pub(in crate::codec) removed: Vec<String>,
-        #[prost(uint64, tag = "5")]
-        pub(in crate::codec) next_age: u64,
-        #[prost(uint64, tag = "6")]
-        pub(in crate::codec) decision: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Sight {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) cluster: Option<Cluster>,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) version: Option<Version>,
-        #[prost(uint32, tag = "3")]
-        pub(in crate::codec) members: u32,
-        #[prost(uint64, tag = "4")]
-        pub(in crate::codec) decision: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Heartbeat {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) sight: Option<Sight>,
-        #[prost(string, repeated, tag = "2")]
-        pub(in crate::codec) suspects: Vec<String>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Down {
-        #[prost(message, optional, tag = "1")]
-        pub(in crate::codec) identity: Option<Identity>,
-        #[prost(uint64, tag = "2")]
-        pub(in crate::codec) joining: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in crate::codec) struct Merge {
-        #[prost(string, tag = "1")]
-        pub(in crate::codec) into: String,
-        #[prost(message, optional, tag = "2")]
-        pub(in crate::codec) sight: Option<Sight>,
-    }
-}
-
-impl From<&Message> for wire::Message {
+impl From<&Message> for shared::Seniority {
     fn from(message: &Message) -> Self {
         let body = match &message.body {
             Body::Join { joining, attributes } => {
@@ -219,9 +50,9 @@ impl From<&Message> for wire::Message {
     }
 }
 
-impl TryFrom<wire::Message> for Message {
+impl TryFrom<shared::Seniority> for Message {
     type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+    fn try_from(message: shared::Seniority) -> Result<Self, DecodeError> {
         let incarnation = message.incarnation.ok_or(DecodeError::Missing("seniority.incarnation"))?;
         let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
             wire::Body::Join(wire::Join { joining, attributes }) => {
@@ -285,7 +116,7 @@ impl TryFrom<wire::Attributes> for Arc<Attributes> {
     }
 }
 
-impl From<JoinAnswer> for wire::JoinAnswer {
+impl From<JoinAnswer> for wire::join_reply::Answer {
     fn from(answer: JoinAnswer) -> Self {
         match answer {
             JoinAnswer::NotJoined => Self::NotJoined(shared::Nothing {}),
@@ -297,17 +128,17 @@ impl From<JoinAnswer> for wire::JoinAnswer {
     }
 }
 
-impl TryFrom<wire::JoinAnswer> for JoinAnswer {
+impl TryFrom<wire::join_reply::Answer> for JoinAnswer {
     type Error = DecodeError;
-    fn try_from(answer: wire::JoinAnswer) -> Result<Self, DecodeError> {
+    fn try_from(answer: wire::join_reply::Answer) -> Result<Self, DecodeError> {
         Ok(match answer {
-            wire::JoinAnswer::NotJoined(shared::Nothing {}) => Self::NotJoined,
-            wire::JoinAnswer::Ask(node) => Self::Ask(parse_node(&node, "join_reply.ask")?),
-            wire::JoinAnswer::Full(shared::Nothing {}) => Self::Refused(Refusal::Full),
-            wire::JoinAnswer::AgesRunOut(last) => {
+            wire::join_reply::Answer::NotJoined(shared::Nothing {}) => Self::NotJoined,
+            wire::join_reply::Answer::Ask(node) => Self::Ask(parse_node(&node, "join_reply.ask")?),
+            wire::join_reply::Answer::Full(shared::Nothing {}) => Self::Refused(Refusal::Full),
+            wire::join_reply::Answer::AgesRunOut(last) => {
                 Self::Refused(Refusal::AgesRunOut(AgesRunOut { last: Age(last) }))
             }
-            wire::JoinAnswer::NameTaken(shared::Nothing {}) => Self::Refused(Refusal::NameTaken),
+            wire::join_reply::Answer::NameTaken(shared::Nothing {}) => Self::Refused(Refusal::NameTaken),
         })
     }
 }

@@ -19,7 +19,15 @@ fn message(body: Body) -> Frame {
     Frame::Message(Word::Quorum(Message { incarnation: incarnation(), term: Term(300), body }))
 }
 
-/// Every kind of frame, with its bytes on the wire after the length prefix.
+/// The golden bytes of a version. They stay for as long as the version is spoken, beside those of a later one.
+fn golden_of(version: u32) -> Vec<(Frame, &'static str)> {
+    match version {
+        1 => golden(),
+        _ => panic!("version {version} has no golden bytes"),
+    }
+}
+
+/// Every kind of frame, with its bytes in version 1 after the length prefix.
 fn golden() -> Vec<(Frame, &'static str)> {
     let (round, to) = (Round(5), Incarnation { count: 1, nonce: 2 });
     let resignation = Some(Resignation { leader: Identity::new(node("b"), to), term: Term(4) });
@@ -110,11 +118,24 @@ fn body(frame: &Frame) -> Vec<u8> {
     encode("main", frame).unwrap().split_off(PREFIX_LENGTH)
 }
 
+fn bytes(hex: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
+
+#[test]
+fn the_bytes_of_every_spoken_version_are_read() {
+    for version in SPOKEN.lowest..=SPOKEN.highest {
+        for (frame, golden) in golden_of(version) {
+            assert_eq!(decode(&bytes(golden)).unwrap(), ("main".to_owned(), frame), "version {version}");
+        }
+    }
+}
+
 #[test]
 fn the_bytes_on_the_wire_are_these() {
-    for (frame, golden) in golden() {
+    for (frame, golden) in golden_of(SPOKEN.highest) {
         assert_eq!(hex(&body(&frame)), golden, "{frame:?}");
-        assert_eq!(decode(&body(&frame)).unwrap(), ("main".to_owned(), frame));
     }
     assert_eq!(hex(&encode("e", &Frame::Ready).unwrap()), "000000050a01652a00");
 }
@@ -134,8 +155,8 @@ fn kinds_of_a_later_version_are_told_apart_from_broken_ones() {
     // A frame with the tag 100.
     assert_eq!(decode(&[0xa2, 0x06, 0]), Err(DecodeError::Unknown("the frame")));
     let incarnation = Some(incarnation().into());
-    let unknown = quorum::wire::Message { incarnation, term: 1, body: None };
-    let envelope = wire::Envelope { election: String::new(), frame: Some(wire::Frame::Quorum(unknown)) };
+    let unknown = wire::Quorum { incarnation, term: 1, body: None };
+    let envelope = wire::Envelope { election: String::new(), frame: Some(envelope::Frame::Quorum(unknown)) };
     assert_eq!(decode(&envelope.encode_to_vec()), Err(DecodeError::Unknown("the message")));
     assert!(matches!(decode(&[0xff]), Err(DecodeError::Malformed(_))));
 }
@@ -144,7 +165,7 @@ fn kinds_of_a_later_version_are_told_apart_from_broken_ones() {
 fn decode_hello(change: impl FnOnce(&mut wire::Hello)) -> Result<(String, Frame), DecodeError> {
     let mut said = wire::Hello::from(&hello("a", &["a", "b"]));
     change(&mut said);
-    let envelope = wire::Envelope { election: "main".into(), frame: Some(wire::Frame::Hello(said)) };
+    let envelope = wire::Envelope { election: "main".into(), frame: Some(envelope::Frame::Hello(said)) };
     decode(&envelope.encode_to_vec())
 }
 

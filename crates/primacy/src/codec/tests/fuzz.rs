@@ -117,7 +117,7 @@ fn drawn_kind(draw: &mut Draw<'_>) -> RefusalKind {
 }
 
 fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
-    let metadata = draw.one_of(&DURABILITIES);
+    let (metadata, _) = draw.one_of(&DURABILITIES);
     let number = LeaderSequence { term: Term(draw.number()), counter: draw.number() };
     Hello {
         versions: versions(draw),
@@ -132,7 +132,7 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
         witness: draw.one_of(&[false, true]),
         kind: ElectionKind {
             algorithm: draw.one_of(Algorithm::ALL),
-            confirmation: draw.one_of(&CONFIRMATIONS),
+            confirmation: draw.one_of(&CONFIRMATIONS).0,
         },
         split_brain: draw.one_of(&[
             None,

@@ -162,7 +162,7 @@ fn a_view_that_cannot_be_and_an_election_that_nobody_knows_are_refused() {
     let mut hello = wire::Hello::from(&hello("a", &["a", "b"]));
     hello.algorithm = 99;
     let said = |hello: &wire::Hello| {
-        let frame = Some(wire::Frame::Hello(hello.clone()));
+        let frame = Some(envelope::Frame::Hello(hello.clone()));
         wire::Envelope { election: "main".into(), frame }.encode_to_vec()
     };
     assert_eq!(decode(&said(&hello)), Err(DecodeError::Invalid("hello.algorithm")));
@@ -171,8 +171,8 @@ fn a_view_that_cannot_be_and_an_election_that_nobody_knows_are_refused() {
     assert_eq!(decode(&said(&hello)), Err(DecodeError::Invalid("hello.confirmation")));
     // Every algorithm has its own number.
     for &algorithm in Algorithm::ALL {
-        let number = number_of(Algorithm::ALL, &algorithm);
-        assert_eq!(numbered(Algorithm::ALL, number, "algorithm"), Ok(algorithm));
+        let number = number_of(ALGORITHMS, &algorithm);
+        assert_eq!(numbered(ALGORITHMS, number, "algorithm"), Ok(algorithm));
     }
     let parts = ViewParts { next_age: Age(2), ..view(&Arc::default()).parts() };
     assert!(View::new(parts).is_err());
