@@ -19,12 +19,26 @@ struct Specification {
     visibility: &'static str,
 }
 
-const SPECIFICATIONS: &[Specification] = &[Specification {
-    folder: "crates/primacy/proto",
-    file: "peers.proto",
-    generated: "crates/primacy/src/codec/wire.rs",
-    visibility: "pub(crate)",
-}];
+const SPECIFICATIONS: &[Specification] = &[
+    Specification {
+        folder: "crates/primacy/proto",
+        file: "peers.proto",
+        generated: "crates/primacy/src/codec/wire.rs",
+        visibility: "pub(crate)",
+    },
+    Specification {
+        folder: "crates/primacy/proto",
+        file: "state_file.proto",
+        generated: "crates/primacy/src/disk/format.rs",
+        visibility: "pub(crate)",
+    },
+    Specification {
+        folder: "crates/primacy/proto",
+        file: "log_file.proto",
+        generated: "crates/primacy/src/log_file/format/message.rs",
+        visibility: "pub(crate)",
+    },
+];
 
 fn main() -> ExitCode {
     let root = root();

@@ -1,4 +1,6 @@
-//! Records and the content of first pages in Protocol Buffers. A tag that was once used is never given another meaning.
+//! Records and the content of first pages in Protocol Buffers: `proto/log_file.proto` specifies them.
+
+pub(super) mod message;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,108 +30,13 @@ fn not_allowed(field: &str) -> NotAllowed {
     NotAllowed(format!("{field} has a value that is not allowed"))
 }
 
-/// The messages.
-pub(super) mod message {
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(in super::super) struct Number {
-        #[prost(uint64, tag = "1")]
-        pub(in super::super) term: u64,
-        #[prost(uint64, tag = "2")]
-        pub(in super::super) counter: u64,
-    }
-
-    /// The content of the first page of a segment.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Segment {
-        #[prost(string, tag = "1")]
-        pub(in super::super) election: String,
-        #[prost(string, tag = "2")]
-        pub(in super::super) node: String,
-        #[prost(bytes = "vec", tag = "3")]
-        pub(in super::super) id: Vec<u8>,
-        #[prost(uint64, tag = "4")]
-        pub(in super::super) index: u64,
-        #[prost(message, required, tag = "5")]
-        pub(in super::super) after: Number,
-        #[prost(uint64, tag = "6")]
-        pub(in super::super) step: u64,
-    }
-
-    /// The content of the first page of a snapshot.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Snapshot {
-        #[prost(string, tag = "1")]
-        pub(in super::super) election: String,
-        #[prost(string, tag = "2")]
-        pub(in super::super) node: String,
-        #[prost(bytes = "vec", tag = "3")]
-        pub(in super::super) id: Vec<u8>,
-        #[prost(message, required, tag = "4")]
-        pub(in super::super) number: Number,
-        #[prost(uint64, tag = "5")]
-        pub(in super::super) voters_length: u64,
-        #[prost(uint64, tag = "6")]
-        pub(in super::super) state_length: u64,
-    }
-
-    /// The content of one block.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Block {
-        #[prost(message, repeated, tag = "1")]
-        pub(in super::super) records: Vec<Record>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Record {
-        #[prost(uint64, tag = "1")]
-        pub(in super::super) term: u64,
-        #[prost(uint64, tag = "2")]
-        pub(in super::super) counter: u64,
-        #[prost(oneof = "Body", tags = "3, 4, 5")]
-        pub(in super::super) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(in super::super) enum Body {
-        #[prost(message, tag = "3")]
-        Begin(Begin),
-        #[prost(message, tag = "4")]
-        Voters(Voters),
-        #[prost(bytes = "vec", tag = "5")]
-        Payload(Vec<u8>),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Begin {
-        #[prost(message, required, tag = "1")]
-        pub(in super::super) after: Number,
-        #[prost(message, required, tag = "2")]
-        pub(in super::super) voters: Voters,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Voters {
-        #[prost(message, required, tag = "1")]
-        pub(in super::super) number: Number,
-        #[prost(message, repeated, tag = "2")]
-        pub(in super::super) members: Vec<Member>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(in super::super) struct Member {
-        #[prost(string, tag = "1")]
-        pub(in super::super) node: String,
-        #[prost(string, tag = "2")]
-        pub(in super::super) address: String,
-    }
+pub(super) const fn number(number: LeaderSequence) -> Option<message::Number> {
+    Some(message::Number { term: number.term.0, counter: number.counter })
 }
 
-pub(super) const fn number(number: LeaderSequence) -> message::Number {
-    message::Number { term: number.term.0, counter: number.counter }
-}
-
-pub(super) const fn read_number(number: message::Number) -> LeaderSequence {
-    LeaderSequence { term: Term(number.term), counter: number.counter }
+pub(super) fn read_number(number: Option<message::Number>) -> LeaderSequence {
+    let message::Number { term, counter } = number.unwrap_or_default();
+    LeaderSequence { term: Term(term), counter }
 }
 
 pub(super) fn read_node(name: &str) -> Result<NodeId, NotAllowed> {
@@ -144,10 +51,10 @@ pub(super) fn read_id<const LENGTH: usize>(bytes: &[u8]) -> Result<[u8; LENGTH],
 pub(super) fn record(record: &Record) -> message::Record {
     let body = match &record.body {
         RecordBody::Begin { after, voters: set } => {
-            message::Body::Begin(message::Begin { after: number(*after), voters: voters(set) })
+            message::record::Body::Begin(message::Begin { after: number(*after), voters: Some(voters(set)) })
         }
-        RecordBody::Voters(set) => message::Body::Voters(voters(set)),
-        RecordBody::Payload(payload) => message::Body::Payload(payload.to_vec()),
+        RecordBody::Voters(set) => message::record::Body::Voters(voters(set)),
+        RecordBody::Payload(payload) => message::record::Body::Payload(payload.to_vec()),
     };
     message::Record { term: record.number.term.0, counter: record.number.counter, body: Some(body) }
 }
@@ -155,12 +62,12 @@ pub(super) fn record(record: &Record) -> message::Record {
 fn read_record(record: message::Record) -> Result<Record, NotAllowed> {
     let number = LeaderSequence { term: Term(record.term), counter: record.counter };
     let body = match record.body.ok_or_else(|| not_allowed("what a record says"))? {
-        message::Body::Begin(begin) => RecordBody::Begin {
+        message::record::Body::Begin(begin) => RecordBody::Begin {
             after: read_number(begin.after),
-            voters: Arc::new(read_voters(begin.voters)?),
+            voters: Arc::new(read_voters(begin.voters.unwrap_or_default())?),
         },
-        message::Body::Voters(set) => RecordBody::Voters(Arc::new(read_voters(set)?)),
-        message::Body::Payload(payload) => RecordBody::Payload(payload.into()),
+        message::record::Body::Voters(set) => RecordBody::Voters(Arc::new(read_voters(set)?)),
+        message::record::Body::Payload(payload) => RecordBody::Payload(payload.into()),
     };
     Ok(Record { number, body })
 }
