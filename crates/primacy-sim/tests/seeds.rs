@@ -1,6 +1,7 @@
 //! Fixed seeds, each a world of its own with its own faults: no invariant may break, and after the healing there
 //! must be a leader. The first seeds are run twice, and the two runs must be the same.
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use primacy_sim::counters::Counters;
 use primacy_sim::elections::Election;
 use primacy_sim::swarm::{Beyond, ENOUGH_SEEDS, Run};
@@ -8,6 +9,24 @@ use primacy_sim::trace::{Level, Trace, lines};
 
 /// The number of seeds that are run twice, and once more from their stories.
 const TWICE: u64 = 300;
+
+fn main() {
+    let keeps = |&election: &Election| {
+        Trial::test(format!("{}_keeps_its_promises", election.name()), move || ended(|| search(election)))
+    };
+    let mut trials: Vec<Trial> = Election::ALL.iter().map(keeps).collect();
+    trials.push(Trial::test("kept_seeds_are_good", || ended(kept_seeds_are_good)));
+    trials.push(Trial::test("beyond_what_is_assumed_an_invariant_speaks", || {
+        ended(beyond_what_is_assumed_an_invariant_speaks)
+    }));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Runs a test, which panics if it fails.
+fn ended(test: impl FnOnce()) -> Result<(), Failed> {
+    test();
+    Ok(())
+}
 
 fn search(election: Election) {
     let name = election.name();
@@ -42,8 +61,13 @@ fn search(election: Election) {
             bad.push(format!("{name}: seed {seed}: {verdict}"));
         }
     }
-    println!("{name}: {seeds} seeds, {simulated} s, {elections} elections, {} bad\n{counters}", bad.len());
-    println!("{name}: the largest part of the bound of I6, in ppm, and its seed: {longest:?}");
+    if std::env::var_os("PRIMACY_SIM_SEEDS").is_some() {
+        println!(
+            "{name}: {seeds} seeds, {simulated} s, {elections} elections, {} bad\n{counters}",
+            bad.len()
+        );
+        println!("{name}: the largest part of the bound of I6, in ppm, and its seed: {longest:?}");
+    }
     let shown = bad.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
     assert!(bad.is_empty(), "{} bad; see one with PRIMACY_SIM_SEED=n and --nocapture\n{shown}", bad.len());
     if seeds < ENOUGH_SEEDS {
@@ -63,73 +87,7 @@ fn tell(election: Election, seed: u64) {
     assert!(run.verdict.is_good());
 }
 
-#[test]
-fn quorum_keeps_its_promises() {
-    search(Election::Quorum);
-}
-
-#[test]
-fn ranked_keeps_its_promises() {
-    search(Election::Ranked);
-}
-
-#[test]
-fn bully_keeps_its_promises() {
-    search(Election::Bully);
-}
-
-#[test]
-fn ring_keeps_its_promises() {
-    search(Election::Ring);
-}
-
-#[test]
-fn ring_bidirectional_keeps_its_promises() {
-    search(Election::RingBidirectional);
-}
-
-#[test]
-fn what_a_quorum_confirms_keeps_its_promises() {
-    search(Election::Confirmed);
-}
-
-#[test]
-fn what_a_lease_confirms_keeps_its_promises() {
-    search(Election::ConfirmedLease);
-}
-
-#[test]
-fn what_a_quorum_confirms_of_the_oldest_keeps_its_promises() {
-    search(Election::ConfirmedSeniority);
-}
-
-#[test]
-fn whatever_is_nominated_the_confirmation_keeps_its_promises() {
-    search(Election::ConfirmedWhim);
-}
-
-#[test]
-fn seniority_keeps_its_promises() {
-    search(Election::Seniority);
-}
-
-#[test]
-fn lease_keeps_its_promises() {
-    search(Election::Lease);
-}
-
-#[test]
-fn session_keeps_its_promises() {
-    search(Election::Session);
-}
-
-#[test]
-fn metadata_keeps_its_promises() {
-    search(Election::Metadata);
-}
-
 /// The seeds of the past, each of which has caught a mistake: on the code as it is they must be good.
-#[test]
 fn kept_seeds_are_good() {
     let mut kept = 0;
     for line in include_str!("../seeds.txt").lines() {
@@ -163,7 +121,6 @@ fn spoken(election: Election, beyond: Beyond, invariant: &str) -> (u64, Vec<&'st
     (SEEDS_BEYOND_MAX, spoken)
 }
 
-#[test]
 fn beyond_what_is_assumed_an_invariant_speaks() {
     for (election, beyond, invariant) in [
         (Election::Quorum, Beyond::Drift, "I3"),
