@@ -6,19 +6,21 @@
 //! have a control group, its name has the mark, too, and all processes in it are found.
 //!
 //! Every user can put the mark into an environment, also into that of a set-uid program. So only processes that were
-//! started under this process's real user id can keep the node from starting.
+//! started under this process's real user id can keep the node from starting. These include processes whose environment
+//! the kernel does not show in time: they may be jobs of this node.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, getuid, pidfd_open, pidfd_send_signal};
 
 use crate::cgroup::{Cgroup, Finder};
-use crate::process_tree::{all_processes, started_at, variable};
+use crate::proc_reader::ProcReader;
+use crate::process_tree::{all_processes, environment, started_at};
 
 /// The variable that marks jobs and hooks.
 pub(crate) const MARK: &str = "PRIMACY_JOB";
@@ -31,11 +33,13 @@ pub(crate) struct NodeMark {
     prefix: String,
 }
 
-/// Another supervisor of the same node is running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AlreadyRunning {
-    /// Its process.
-    pub(crate) supervisor: i32,
+/// The reason why the node must not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StartRefusal {
+    /// Another supervisor of the same node is running, as this process.
+    AlreadyRunning(i32),
+    /// The kernel does not show the environments of these processes of this user.
+    Unanswered(Vec<i32>),
 }
 
 /// A marked process whose supervisor is gone.
@@ -49,9 +53,26 @@ struct Leftover {
     is_foreign: bool,
 }
 
-/// The longest wait for marked processes of other users to end after they were killed. A user who keeps making such
-/// processes must not keep a node from starting.
+/// A search for marked processes in the whole process table.
+struct Search<F> {
+    environments: ProcReader<F>,
+    finder: Finder,
+}
+
+/// The result of a search.
+#[derive(Default)]
+struct Found {
+    leftovers: Vec<Leftover>,
+    /// The processes, by their users, whose environments the kernel does not show.
+    unanswered: HashMap<Option<u32>, Vec<i32>>,
+}
+
+/// The longest wait for marked processes of other users to end after they were killed, and for environments that the
+/// kernel does not show. A user who keeps making such processes must not keep a node from starting.
 const OTHER_USERS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most unanswered processes of a user that are waited for; the others are not read.
+const UNANSWERED_MAX: usize = 4;
 
 impl NodeMark {
     /// Creates the identification of `node` in `election`. `place` distinguishes nodes of the same name with different
@@ -99,18 +120,40 @@ impl NodeMark {
 /// running.
 ///
 /// # Errors
-/// [`AlreadyRunning`] if a supervisor of this node is alive. Then no process was ended.
-pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyRunning> {
-    let patient_until = Instant::now() + patience;
-    let foreign_until = patient_until + OTHER_USERS_PATIENCE;
+/// [`StartRefusal`]. If a supervisor of this node is alive, no process was ended.
+pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, StartRefusal> {
+    end_found(node, patience, OTHER_USERS_PATIENCE, ProcReader::new(environment))
+}
+
+fn end_found(
+    node: &NodeMark,
+    patience: Duration,
+    others_patience: Duration,
+    environments: ProcReader<impl Fn(Pid) -> Vec<u8> + Clone + Send + 'static>,
+) -> Result<usize, StartRefusal> {
+    let began = Instant::now();
+    let (patient_until, answered_until) = (began + patience, began + others_patience);
+    let foreign_until = patient_until + others_patience;
+    let mut search = Search { environments, finder: Finder::new() };
     let mut ended = HashSet::new();
     loop {
-        let found = find(node)?;
-        if found.iter().all(|leftover| leftover.guardian) {
-            Finder::new().remove_empty(|mark| node.is_abandoned(mark));
+        let Found { leftovers: found, mut unanswered } = search.find(node)?;
+        let now = Instant::now();
+        let are_all_ended = found.iter().all(|leftover| leftover.guardian);
+        if are_all_ended && (unanswered.is_empty() || now >= answered_until) {
+            if let Some(own) = unanswered.remove(&Some(getuid().as_raw())) {
+                return Err(StartRefusal::Unanswered(own));
+            }
+            if !unanswered.is_empty() {
+                let pids: Vec<i32> = unanswered.into_values().flatten().collect();
+                tracing::warn!(
+                    "the environments of these processes of other users cannot be read in time: {pids:?}; starting \
+                     beside them"
+                );
+            }
+            search.finder.remove_empty(|mark| node.is_abandoned(mark));
             return Ok(ended.len());
         }
-        let now = Instant::now();
         if now >= foreign_until && found.iter().all(|leftover| leftover.guardian || leftover.is_foreign) {
             tracing::warn!(
                 "processes of other users carry this node's mark, and more of them appear as they are killed: starting \
@@ -150,36 +193,67 @@ fn lives((pid, started): (Pid, u64)) -> bool {
     started_at(pid) == Some(started)
 }
 
-fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
-    let (mut found, finder) = (Vec::new(), Finder::new());
-    for pid in all_processes().filter(|&pid| pid != getpid()) {
-        // Opened before the environment is read, so that the process that is checked is the one that is killed.
-        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        let mark = |name| variable(pid, name).and_then(|mark| node.supervisor(&mark));
-        let (cgroup, by_cgroup) = finder.find(pid, |mark| node.supervisor(mark)).unzip();
-        // A control group belongs to this user, even if a process in it has changed its user.
-        let is_foreign = cgroup.is_none() && real_user(pid) != Some(getuid().as_raw());
-        // A guardian keeps the user of its supervisor.
-        let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK).filter(|_| !is_foreign) {
-            Some(supervisor) => (true, Some(supervisor)),
-            None => (false, mark(MARK).or(by_cgroup)),
-        }) else {
-            continue;
-        };
-        if supervisor == getpid() && lives((supervisor, started)) {
-            continue;
-        }
-        if lives((supervisor, started)) {
-            if is_foreign {
+impl<F: Fn(Pid) -> Vec<u8> + Clone + Send + 'static> Search<F> {
+    fn find(&mut self, node: &NodeMark) -> Result<Found, StartRefusal> {
+        let mut found = Found::default();
+        for pid in all_processes().filter(|&pid| pid != getpid()) {
+            // Opened before the environment is read, so that the process that is checked is the one that is killed.
+            let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            let (cgroup, by_cgroup) = self.finder.find(pid, |mark| node.supervisor(mark)).unzip();
+            let user = real_user(pid);
+            // A control group belongs to this user, even if a process in it has changed its user.
+            let is_foreign = cgroup.is_none() && user != Some(getuid().as_raw());
+            let environment = self.environment(pid, user, is_foreign, &mut found.unanswered);
+            let mark = |name| variable(&environment, name).and_then(|mark| node.supervisor(mark));
+            // A guardian keeps the user of its supervisor.
+            let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK).filter(|_| !is_foreign) {
+                Some(supervisor) => (true, Some(supervisor)),
+                None => (false, mark(MARK).or(by_cgroup)),
+            }) else {
+                continue;
+            };
+            if supervisor == getpid() && lives((supervisor, started)) {
                 continue;
             }
-            return Err(AlreadyRunning { supervisor: supervisor.as_raw_nonzero().get() });
+            if lives((supervisor, started)) {
+                if is_foreign {
+                    continue;
+                }
+                return Err(StartRefusal::AlreadyRunning(supervisor.as_raw_nonzero().get()));
+            }
+            if started_at(pid).is_some() {
+                found.leftovers.push(Leftover { pidfd, guardian, pid, cgroup, is_foreign });
+            }
         }
-        if started_at(pid).is_some() {
-            found.push(Leftover { pidfd, guardian, pid, cgroup, is_foreign });
-        }
+        Ok(found)
     }
-    Ok(found)
+
+    /// Returns the environment of a process, or nothing and a note in `unanswered`.
+    fn environment(
+        &mut self,
+        pid: Pid,
+        user: Option<u32>,
+        is_foreign: bool,
+        unanswered: &mut HashMap<Option<u32>, Vec<i32>>,
+    ) -> Vec<u8> {
+        // Only root sees the environments of other users, among them jobs of root that have changed their user.
+        if is_foreign && !geteuid().is_root() {
+            return Vec::new();
+        }
+        let is_read = unanswered.get(&user).is_none_or(|pids| pids.len() < UNANSWERED_MAX);
+        let answer = is_read.then(|| self.environments.read(pid));
+        answer.and_then(Result::ok).unwrap_or_else(|| {
+            unanswered.entry(user).or_default().push(pid.as_raw_nonzero().get());
+            Vec::new()
+        })
+    }
+}
+
+/// Returns the value of a variable in an environment.
+fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
+    let mut variables = environment.split(|&byte| byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    str::from_utf8(value).ok()
 }
 
 /// Returns the user who has started a process. A set-uid program keeps the real user, so it does not count as its
@@ -193,6 +267,8 @@ fn real_user(pid: Pid) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::process_tree::tests::TestChild;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     /// The name of an election that no other run of these tests on this machine uses: their processes are found, too.
     fn election(test: &str) -> String {
@@ -209,7 +285,7 @@ mod tests {
         let mut other = TestChild::start("sleep", &["60"], &[(MARK, "leftovers-test/b/0/1.1")]);
 
         let running = end(&node, Duration::ZERO);
-        assert_eq!(running, Err(AlreadyRunning { supervisor: pid.as_raw_nonzero().get() }));
+        assert_eq!(running, Err(StartRefusal::AlreadyRunning(pid.as_raw_nonzero().get())));
         assert!(job.0.try_wait().unwrap().is_none());
 
         supervisor.end();
@@ -269,5 +345,50 @@ mod tests {
         assert_eq!(end(&node, Duration::ZERO), Ok(1));
         assert!(!forged[0].0.wait().unwrap().success());
         assert!(forged[1].0.try_wait().unwrap().is_none());
+    }
+
+    /// As the kernel treats readers of a process that is stuck while it executes a program from a file system that does
+    /// not answer.
+    fn end_beside_stuck(stuck: &[&TestChild]) -> (Result<usize, StartRefusal>, usize) {
+        let node = NodeMark::new(&election("stuck"), "a", b"somewhere");
+        let stuck: Vec<Pid> = stuck.iter().map(|child| child.pid()).collect();
+        let (gate, reads) = (Arc::new(Mutex::new(())), Arc::new(AtomicUsize::new(0)));
+        let (at_gate, counted) = (Arc::clone(&gate), Arc::clone(&reads));
+        let closed = gate.lock().unwrap();
+        let environments = ProcReader::new(move |pid| {
+            if stuck.contains(&pid) {
+                counted.fetch_add(1, Ordering::SeqCst);
+                drop(at_gate.lock());
+            }
+            Vec::new()
+        });
+        let result = end_found(&node, Duration::ZERO, Duration::from_millis(1), environments);
+        drop(closed);
+        (result, reads.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn a_process_that_may_be_a_leftover_and_does_not_answer_keeps_the_node_from_starting() {
+        let children: [TestChild; UNANSWERED_MAX + 1] =
+            std::array::from_fn(|_| TestChild::start("sleep", &["60"], &[]));
+        let (result, reads) = end_beside_stuck(&children.each_ref());
+        let pids = children.each_ref().map(|child| child.pid().as_raw_nonzero().get());
+        let Err(StartRefusal::Unanswered(mut unanswered)) = result else { panic!("{result:?}") };
+        unanswered.sort_unstable();
+        assert_eq!(unanswered, pids);
+        assert_eq!(reads, UNANSWERED_MAX);
+    }
+
+    #[test]
+    fn a_process_of_another_user_that_does_not_answer_does_not_keep_the_node_from_starting() {
+        if !getuid().is_root() {
+            return primacy_conformance::not_run("only root sees the environments of others");
+        }
+        let nobody = ["--reuid", "65534", "--clear-groups", "sleep", "60"];
+        let foreign = TestChild::start("setpriv", &nobody, &[]);
+        while real_user(foreign.pid()) != Some(65534) {
+            std::thread::yield_now();
+        }
+        assert_eq!(end_beside_stuck(&[&foreign]), (Ok(0), 1));
     }
 }

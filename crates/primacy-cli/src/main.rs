@@ -22,6 +22,7 @@ mod node_main;
 mod notify;
 mod orphans;
 mod printable;
+mod proc_reader;
 mod process_tree;
 mod program;
 mod quota;

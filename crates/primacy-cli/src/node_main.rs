@@ -26,7 +26,7 @@ use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
 use crate::guardian::message::GuardianConfig;
 use crate::guardian::watchdog::WatchdogSpec;
-use crate::leftovers::{self, NodeMark};
+use crate::leftovers::{self, NodeMark, StartRefusal};
 use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
@@ -232,11 +232,17 @@ fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Report
     let drain = entry.drain.unwrap_or(LEFTOVERS_DRAIN);
     // Each command that follows the job has as much time as the job.
     let follow = [&entry.stop_command, &entry.on_deposed].into_iter().flatten().map(|_| drain);
-    let ended = leftovers::end(mark, drain + follow.sum::<Duration>() + LEFTOVERS_MARGIN).map_err(|running| {
-        let message = format!(
-            "the node {node} is already running here, as process {}: stop that one, or give this one another --node",
-            running.supervisor
-        );
+    let ended = leftovers::end(mark, drain + follow.sum::<Duration>() + LEFTOVERS_MARGIN).map_err(|refusal| {
+        let message = match refusal {
+            StartRefusal::AlreadyRunning(supervisor) => format!(
+                "the node {node} is already running here, as process {supervisor}: stop that one, or give this one \
+                 another --node"
+            ),
+            StartRefusal::Unanswered(pids) => format!(
+                "the environments of these processes cannot be read in time: {pids:?}; one of them may be a job that an \
+                 earlier run of the node {node} left behind: end them, or restore the file system that they wait for"
+            ),
+        };
         Failure::new(Exit::InUse, message)
     })?;
     if ended > 0 {

@@ -337,17 +337,12 @@ pub(crate) fn started_at(pid: Pid) -> Option<u64> {
     stat_field(pid, 22)?.parse().ok()
 }
 
-/// Returns the value of a variable in the environment of a process, as it was at the start or was overwritten since.
-pub(crate) fn variable(pid: Pid, name: &str) -> Option<String> {
-    let value = |thread: &Path| {
-        let environment = fs::read(thread.join("environ")).ok()?;
-        let mut variables = environment.split(|&byte| byte == 0);
-        let value =
-            variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
-        String::from_utf8(value.to_owned()).ok()
-    };
+/// Returns the environment of a process, as it was at the start or was overwritten since; empty if it cannot be read.
+/// May block: see [`ProcReader`](crate::proc_reader::ProcReader).
+pub(crate) fn environment(pid: Pid) -> Vec<u8> {
+    let read = |thread: &Path| fs::read(thread.join("environ")).ok().filter(|read| !read.is_empty());
     // All threads have the same environment, and a thread that has ended has none.
-    value(&process(pid)).or_else(|| threads(pid).find_map(|thread| value(&thread)))
+    read(&process(pid)).or_else(|| threads(pid).find_map(|thread| read(&thread))).unwrap_or_default()
 }
 
 /// Returns whether a process that was sent a stop signal is stopped, or has ended.
