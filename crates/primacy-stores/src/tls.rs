@@ -44,24 +44,17 @@ impl Files {
         Ok(Self { ca, identity })
     }
 
-    /// Takes the setting `tls` from a URL, whose value is the word for on or for off; returns whether TLS is used.
+    /// Takes the setting `tls` from a URL, `on` or `off`; returns whether TLS is used.
     ///
     /// # Errors
     /// [`OpenError::Malformed`] for another value, and for files that would not be used.
-    pub(crate) fn take_tls(
-        &self,
-        url: &mut StoreUrl,
-        [on, off]: [&str; 2],
-        default: bool,
-    ) -> Result<bool, OpenError> {
-        match url.take("tls") {
+    pub(crate) fn take_tls(&self, url: &mut StoreUrl, default: bool) -> Result<bool, OpenError> {
+        match url.take("tls").as_deref() {
             None => Ok(default),
-            Some(word) if word == on => Ok(true),
-            Some(word) if word == off && !self.is_given() => Ok(false),
-            Some(word) if word == off => {
-                Err(url.malformed(format!("`tls={off}` leaves `ca`, `cert` and `key` unused")))
-            }
-            Some(_) => Err(url.malformed(format!("`tls` is `{on}` or `{off}`"))),
+            Some("on") => Ok(true),
+            Some("off") if !self.is_given() => Ok(false),
+            Some("off") => Err(url.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
+            Some(_) => Err(url.malformed("`tls` is `on` or `off`")),
         }
     }
 

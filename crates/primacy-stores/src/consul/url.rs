@@ -64,7 +64,7 @@ fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
         return Err(url.malformed(why));
     }
     let files = Files::take(&mut url)?;
-    let tls = files.take_tls(&mut url, ["true", "false"], files.is_given())?;
+    let tls = files.take_tls(&mut url, files.is_given())?;
     let lock_delay = match url.take("lock-delay").as_deref().map(duration::parse) {
         None => Duration::ZERO,
         Some(Some(delay)) if delay <= LOCK_DELAY_MAX => delay,
@@ -230,7 +230,7 @@ mod tests {
             ("//h/a?lock-delay=61s", "lock-delay"),
             ("//h/a?lock-delay=5", "lock-delay"),
             ("//h/a?tls=maybe", "tls"),
-            ("//h/a?tls=false&ca=x", "tls"),
+            ("//h/a?tls=off&ca=x", "tls"),
             ("//h/a?token=secret", "none of this store's, which are ca, cert"),
             ("//h/a?token-file=/no/such/file", "/no/such/file"),
         ] {

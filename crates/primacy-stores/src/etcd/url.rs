@@ -43,7 +43,7 @@ fn parse(rest: &str) -> Result<ParsedUrl, OpenError> {
         return Err(url.malformed("it names no host"));
     }
     let files = Files::take(&mut url)?;
-    let tls = files.take_tls(&mut url, ["true", "false"], files.is_given())?;
+    let tls = files.take_tls(&mut url, files.is_given())?;
     let recipe = match url.take("recipe").as_deref() {
         None | Some("session") => Recipe::Session,
         Some("lease") => Recipe::Lease,
@@ -137,7 +137,7 @@ mod tests {
         for (rest, word) in [
             ("//", "no host"),
             ("//u:secret@h?tls=maybe", "`tls`"),
-            ("//u:secret@h?tls=false&ca=x", "`tls=false`"),
+            ("//u:secret@h?tls=off&ca=x", "`tls=off`"),
             ("//u:secret@h?recipe=x", "`recipe`"),
             ("//u@h", "password"),
             ("//u:secret@h?color=red", "none of this store's"),
@@ -146,7 +146,7 @@ mod tests {
             let error = parse(rest).err().unwrap().to_string();
             assert!(error.contains(word) && !error.contains("secret"), "{error}");
         }
-        let place = parse("//u:secret@a,b:1/some/prefix/?tls=true").unwrap();
+        let place = parse("//u:secret@a,b:1/some/prefix/?tls=on").unwrap();
         assert_eq!((place.members.len(), place.prefix.as_str()), (2, "some/prefix"));
         assert!(!format!("{:?}", Client::new(place.members, place.login)).contains("secret"));
     }

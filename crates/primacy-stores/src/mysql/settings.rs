@@ -43,7 +43,7 @@ impl Settings {
         let files = Files::take(&mut url)?;
         let password_file = url.take("password-file").map(PathBuf::from);
         let is_local = url.hosts.iter().all(is_of_this_machine);
-        let is_tls = files.take_tls(&mut url, ["on", "off"], files.is_given() || !is_local)?;
+        let is_tls = files.take_tls(&mut url, files.is_given() || !is_local)?;
         url.finish()?;
         if url.hosts.is_empty() {
             return Err(url.malformed("it names no host"));

@@ -50,7 +50,7 @@ impl Settings {
     pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
         let mut url = StoreUrl::parse(rest, FORM)?;
         let files = Files::take(&mut url)?;
-        let is_tls = files.take_tls(&mut url, ["on", "off"], files.is_given())?;
+        let is_tls = files.take_tls(&mut url, files.is_given())?;
         let database = match url.take("db") {
             None => 0,
             Some(text) => text
