@@ -23,6 +23,22 @@ pub fn shortened(value: &(impl Display + ?Sized)) -> String {
     text
 }
 
+/// Returns the first `length_max` characters of a server's text on one line, with control characters as escapes. Secrets are removed
+/// before the text is cut: a part of one would not be recognised later.
+#[cfg(any(feature = "consul", feature = "etcd", feature = "object"))]
+pub(crate) fn on_one_line(text: &str, length_max: usize) -> String {
+    let text = secrets::without(text.trim());
+    let mut shown = String::with_capacity(text.len().min(length_max));
+    for letter in text.chars() {
+        if letter.is_control() {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown.chars().take(length_max).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,6 +51,15 @@ mod tests {
         }
         let cut = shortened(&"é".repeat(LENGTH_MAX + 1));
         assert!(cut.chars().count() == LENGTH_MAX && cut.ends_with("é…"), "{cut}");
+    }
+
+    #[test]
+    #[cfg(any(feature = "consul", feature = "etcd", feature = "object"))]
+    fn a_text_of_a_server_is_on_one_line_without_control_characters_and_parts_of_secrets() {
+        secrets::remember("token-of-0123456789");
+        let text = " \u{1b}[2Ja\nb token-of-0123456789\n";
+        assert_eq!(on_one_line(text, 100), "\\u{1b}[2Ja\\nb ***");
+        assert_eq!(on_one_line(text, 16), "\\u{1b}[2Ja\\nb **");
     }
 
     #[test]

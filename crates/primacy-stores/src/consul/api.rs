@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::agent::{Agents, Answer, Question};
 use super::duration;
+use crate::error_text;
 use crate::sessions::SessionError;
 
 /// The flags with which `consul lock` marks its keys; it refuses keys without them.
@@ -377,7 +378,7 @@ fn text(answer: &Answer) -> String {
 }
 
 fn shown(text: &str) -> String {
-    text.trim().chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN_MAX).collect()
+    error_text::on_one_line(text, TEXT_SHOWN_MAX)
 }
 
 /// Encodes a part of a URL. The slashes of a key stay: Consul interprets the parts between them.

@@ -4,6 +4,7 @@ use super::client::RequestError;
 use super::direct::EtcdClient;
 use super::{api, url};
 use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
+use crate::error_text;
 use crate::opening::Address;
 
 /// The address of a member of the URL, and its status.
@@ -231,9 +232,8 @@ fn id(status: &api::StatusResponse) -> Option<u64> {
     status.header.as_ref().map(|header| header.member_id)
 }
 
-/// Returns a text of a server on one line.
 fn shown(text: &str) -> String {
-    text.trim().chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN_MAX).collect()
+    error_text::on_one_line(text, TEXT_SHOWN_MAX)
 }
 
 /// The longest text of etcd's that is shown, in characters.

@@ -11,6 +11,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Upda
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use crate::error_text;
 use crate::open_error::OpenError;
 
 /// The time limit of an operation, with all its requests. A store takes some tens of milliseconds, and occasionally a second; a lease
@@ -249,8 +250,7 @@ pub(super) fn shown(error: &Error) -> String {
         next = source.source();
     }
     let text = without_elapsed(&text.join(": ").split_whitespace().collect::<Vec<_>>().join(" "));
-    let text = without_details(&text);
-    text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LENGTH_MAX).collect()
+    error_text::on_one_line(&without_details(&text), SHOWN_LENGTH_MAX)
 }
 
 /// An error with the code and the message of an answer in XML, and without the rest of it: S3 repeats an expired session token there.
