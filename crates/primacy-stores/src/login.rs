@@ -10,7 +10,7 @@ use crate::descriptor::Login;
 use crate::secrets;
 
 /// Parts of names of settings whose values are secrets.
-const SECRET_NAMES: [&str; 14] = [
+const SECRET_NAMES: [&str; 15] = [
     "password",
     "passwd",
     "pwd",
@@ -25,10 +25,34 @@ const SECRET_NAMES: [&str; 14] = [
     "master_key",
     "customer_key",
     "signature",
+    "private_key",
 ];
 
 /// The names of the secrets that are too short to be parts of names: the signature of an Azure SAS.
 const SECRET_WORDS: [&str; 2] = ["sig", "sas"];
+
+/// The setting with the address of an object store.
+const ENDPOINT: &str = "endpoint";
+
+/// Returns whether the value at the beginning of a text has only letters of an address: no login, query or fragment.
+fn is_of_address(text: &str) -> bool {
+    let value = text.split(|letter: char| letter == '&' || letter.is_whitespace()).next().unwrap_or_default();
+    // The URL may be in a sentence.
+    let value = value.trim_end_matches(|letter: char| "'\"`).,;:".contains(letter));
+    let mut parts = value.split('%');
+    let is_plain = |part: &str| part.chars().all(is_address_letter);
+    let is_encoded = |part: &str| {
+        let (code, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        // The colon, the slash and the brackets.
+        ["3a", "2f", "5b", "5d"].contains(&&*code.to_ascii_lowercase()) && is_plain(rest)
+    };
+    parts.next().is_none_or(is_plain) && parts.all(is_encoded)
+}
+
+/// Returns whether the address of an object store may have this letter: `https://HOST:PORT/PATH`, where the host may be `[::1]`.
+pub(crate) fn is_address_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "-._~:/[]".contains(letter)
+}
 
 /// Returns whether the value of a setting, or of a variable, of this name is a secret. `token-file=FILE` names the file of a secret, and is
 /// not secret itself.
@@ -51,9 +75,12 @@ fn secret_setting(text: &str) -> Option<usize> {
         .collect::<Vec<_>>();
     let mut ends: Vec<_> = ends.chain(encoded).collect();
     ends.sort_unstable();
-    let secret = ends.into_iter().find(|&(end, _)| {
+    let secret = ends.into_iter().find(|&(end, value)| {
         let before = &text[..end];
         let name = &before[before.trim_end_matches(is_of_name).len()..];
+        if name == ENDPOINT && !is_of_address(&text[value..]) {
+            return true;
+        }
         // After `%3F`, the name begins after the two digits.
         is_secret_name(name)
             || (before[..before.len() - name.len()].ends_with('%')
@@ -80,7 +107,7 @@ pub fn has_login(url: &str) -> bool {
     {
         return true;
     }
-    secret_setting(rest).is_some()
+    secret_setting(url).is_some()
 }
 
 /// The kind of login in the URLs of the store with this scheme, if there is one.
@@ -172,6 +199,9 @@ mod tests {
             "s3://b/p?endpoint=https://h/a;sig=x",
             "gs://b/p?endpoint=https://h/a?sv=1%26sig=x",
             "https://h/p?X-Amz-Signature=x",
+            "s3://b/p?endpoint=https://h/a#QXZ",
+            "s3://b/p?endpoint=https%3A%2F%2Fu%3Ap%40h",
+            "s3://b/p?region=eu&endpoint=https://h/%23QXZ",
         ] {
             assert!(has_login(url), "{url}");
         }
@@ -182,6 +212,7 @@ mod tests {
             "etcd://host:2379",
             "postgres://user@host:5432/db?schema=x",
             "s3://bucket/prefix?region=eu",
+            "s3://bucket/prefix?endpoint=https%3a//[::1]:9000/a&region=eu",
             "memory:name",
             "env:NAME",
             "consul://127.0.0.1:8500/p?token-file=/run/token",
@@ -231,10 +262,17 @@ mod tests {
         assert_eq!(without_logins(text), "x://a?password=*** c 'y://***@h' d\nz");
         let text = "PUT http://h/acct?sv=1&sig=QXZ&se=2 - x://a?token-file=/f&password=QXZ";
         assert_eq!(without_logins(text), "PUT http://h/acct?sv=1&sig=*** - x://a?token-file=/f&password=***");
+        assert_eq!(without_logins("az://b?endpoint=http://h/a%3Fsig%3DQXZ c"), "az://b?endpoint=*** c");
         assert_eq!(
-            without_logins("az://b?endpoint=http://h/a%3Fsig%3DQXZ c"),
-            "az://b?endpoint=http://h/a%3Fsig%3D*** c"
+            without_logins("az://b?at=http://h/a%3Fsig%3DQXZ c"),
+            "az://b?at=http://h/a%3Fsig%3D*** c"
         );
+        assert_eq!(
+            without_logins("s3://b?endpoint=https://h/#QXZ s3://b?endpoint=https%3A//u%3AQXZ%40h\n"),
+            "s3://b?endpoint=*** s3://b?endpoint=***\n"
+        );
+        let addresses = "of 's3://b?endpoint=http://h:1/a' and gs://b?endpoint=https://h, not";
+        assert_eq!(without_logins(addresses), addresses);
         let plain = "etcd://h?design=a&ca=/x&cert=/y&key=/z";
         assert_eq!(without_logins(plain), plain);
         let refused = "invalid value 'app:QX@Z@h:1' for '--peers <LIST>': a@b";

@@ -13,6 +13,12 @@ const LENGTH_MIN: usize = 8;
 /// runs.
 const REMEMBERED_MAX: usize = 64;
 
+/// The first line of a private key ends with this.
+const KEY_BEGINS: &str = "PRIVATE KEY-----";
+
+/// The last line of a private key begins with this.
+const KEY_ENDS: &str = "-----END";
+
 static SECRETS: Mutex<VecDeque<Box<str>>> = Mutex::new(VecDeque::new());
 
 /// Has a password, token or key left out of all that is shown from now on; but none of letters only, which may be a word that stands in
@@ -30,8 +36,24 @@ pub(crate) fn remember(secret: &str) {
     secrets.push_back(secret.into());
 }
 
-/// A text with `***` in the place of each secret.
+/// A text with `***` in the place of each secret, and of each private key in PEM.
 pub(crate) fn without(text: &str) -> Cow<'_, str> {
+    if !text.contains(KEY_BEGINS) {
+        return without_remembered(text);
+    }
+    let (mut shown, mut rest) = (String::new(), text);
+    while let Some((before, key)) = rest.split_once(KEY_BEGINS) {
+        shown.push_str(before);
+        shown.push_str(KEY_BEGINS);
+        shown.push_str("***");
+        let last_line = key.split_once(KEY_ENDS).map(|(_, line)| line);
+        rest = last_line.and_then(|line| line.split_once("-----")).map_or("", |(_, rest)| rest);
+    }
+    shown.push_str(rest);
+    Cow::Owned(without_remembered(&shown).into_owned())
+}
+
+fn without_remembered(text: &str) -> Cow<'_, str> {
     let secrets = lock(&SECRETS);
     let mut found: Vec<&str> =
         secrets.iter().map(|secret| &**secret).filter(|secret| text.contains(secret)).collect();
@@ -43,6 +65,17 @@ pub(crate) fn without(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_private_key_is_left_out_however_its_lines_end() {
+        for end in ["\n", "\\n", " "] {
+            let key =
+                format!("-----BEGIN RSA PRIVATE KEY-----{end}QXZ{end}QXZ{end}-----END RSA PRIVATE KEY-----");
+            let shown = without(&format!("invalid type: {key}, {key} QXY")).into_owned();
+            assert!(!shown.contains("QXZ") && shown.ends_with("QXY"), "{shown}");
+        }
+        assert!(!without("a PRIVATE KEY-----QXZ").contains("QXZ"), "cut");
+    }
 
     #[test]
     fn a_remembered_secret_is_left_out() {

@@ -196,6 +196,7 @@ fn headers(user: &User, sources: &mut Sources) -> Result<HeaderMap, OpenError> {
     let shown = match (&user.auth_provider, &user.username, &user.password, token, &user.token_file) {
         (Some(provider), ..) => Some(format!("Bearer {}", of_provider(provider)?)),
         (_, Some(name), Some(password), ..) => {
+            secrets::remember(password);
             Some(format!("Basic {}", BASE64.encode(format!("{name}:{password}"))))
         }
         (.., Some(token), _) => Some(bearer("the token", token)?),

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 
 use super::ObjectRegister;
@@ -35,6 +37,9 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The maximum length of an answer without an object's content, such as an error or credentials, in bytes.
 const ANSWER_MAX: usize = 256 * 1024;
+
+/// The type of the bodies of requests for tokens.
+const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// The section of a file of credentials that is read, besides the lines before the first section.
 const SECTION: &str = "[default]";
@@ -228,6 +233,7 @@ struct Limited(reqwest::Client);
 #[async_trait]
 impl HttpService for Limited {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        remember_login(&request);
         let is_read = request.method() == Method::GET;
         let (head, body) = self.0.call(request).await?.into_parts();
         let limit = if is_read && head.status.is_success() { LENGTH_MAX } else { ANSWER_MAX };
@@ -242,12 +248,34 @@ impl HttpService for Limited {
     }
 }
 
+/// Notes the secrets of a request, which a server may repeat in its answer: tokens, and the assertions, signed with a key of the client,
+/// that are exchanged for them. A signature in `Authorization` is of one request only.
+fn remember_login(request: &HttpRequest) {
+    for (name, value) in request.headers() {
+        let Ok(value) = value.to_str() else { continue };
+        let is_secret = login::is_secret_name(name.as_str()) || name == "x-identity-header";
+        let secret = match value.split_once(' ') {
+            Some(("Bearer", token)) if name == AUTHORIZATION => Some(token),
+            None if name == AUTHORIZATION => Some(value),
+            Some(_) | None => Some(value).filter(|_| is_secret),
+        };
+        secret.into_iter().for_each(secrets::remember);
+    }
+    let is_form = request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == FORM_TYPE);
+    let form = request.body().as_bytes().filter(|_| is_form).and_then(|form| str::from_utf8(form).ok());
+    for (name, value) in
+        form.into_iter().flat_map(|form| form.split('&')).filter_map(|part| part.split_once('='))
+    {
+        if login::is_secret_name(name) || name.ends_with("assertion") {
+            secrets::remember(&percent_decode_str(value).decode_utf8_lossy());
+        }
+    }
+}
+
 /// Returns whether a text is the address of a server, with nothing that could be a secret.
 fn is_endpoint(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    rest.is_some_and(|rest| {
-        rest.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._~:/[]".contains(letter))
-    })
+    rest.is_some_and(|rest| rest.chars().all(login::is_address_letter))
 }
 
 /// Reads the `NAME = VALUE` lines of the default section, and those before the first section. The tools of AWS write such files.
@@ -290,6 +318,29 @@ mod tests {
         assert_eq!(parse_credentials(text), Ok(expected.to_vec()));
         assert_eq!(parse_credentials("a = b\nc\n"), Err(2));
         assert_eq!(parse_credentials("[other]\na=b"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_server_that_repeats_the_secrets_of_a_request_is_shown_without_them() {
+        let request = |name: &str, value: &str, body: &str| {
+            let request = http::Request::builder().header(name, value);
+            remember_login(&request.body(body.to_owned().into()).unwrap());
+        };
+        let assertion = "grant_type=urn:jwt-bearer-1&assertion=eyJ0.QXZ-jwt.s1";
+        request("content-type", FORM_TYPE, &format!("{assertion}&client_secret=QXZ%2Fsecret~1"));
+        request("authorization", "Bearer ya29.QXZ-token", "");
+        request("authorization", "QXZ-container-1", "");
+        request("authorization", "SharedKey account:of-one-request-1", "");
+        request("x-amz-security-token", "QXZ-session-1", "");
+        request("x-identity-header", "QXZ-identity-1", "");
+        let repeated = format!(
+            "bad {assertion} QXZ/secret~1 ya29.QXZ-token QXZ-container-1 QXZ-session-1 QXZ-identity-1 of-one-request-1"
+        );
+        let shown = secrets::without(&repeated);
+        assert_eq!(
+            shown,
+            "bad grant_type=urn:jwt-bearer-1&assertion=*** *** *** *** *** *** of-one-request-1"
+        );
     }
 
     #[test]
