@@ -108,23 +108,23 @@ impl Agents {
     }
 
     /// Asks one agent after another until one answers without an error of its own, each within a share of `patience`.
-    /// The error states why there is no answer.
+    /// The error has the reason of each agent.
     pub(super) async fn ask(&self, question: &Question, patience: Duration) -> Result<Answer, String> {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1);
         let share = patience / count;
-        let mut last = Err("no agent is named".to_owned());
+        let (mut last, mut reasons) = (Err(String::new()), Vec::new());
         for _ in &self.hosts {
             last = self.ask_current(question, share).await;
             // If an agent finds no server, or its server has no leader, the next agent may find one.
-            match &last {
+            let reason = match &last {
                 Ok(answer) if answer.status < 500 && answer.status != 429 => return last,
-                Ok(answer) => {
-                    attempts::failed(&format_args!("Consul answers with the status {}", answer.status))
-                }
-                Err(why) => attempts::failed(why),
-            }
+                Ok(answer) => format!("Consul answers with the status {}", answer.status),
+                Err(why) => why.clone(),
+            };
+            attempts::failed(&reason);
+            reasons.push(reason);
         }
-        last
+        last.map_err(|_| reasons.join("; "))
     }
 
     /// Asks the current agent. If it does not answer, the next one becomes the current one.
@@ -247,4 +247,19 @@ where
     E: Send + 'static,
 {
     runtime::run(work).await.unwrap_or_else(|why| Err(lost(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store_url::Host;
+
+    #[tokio::test]
+    async fn the_reason_of_each_agent_is_in_the_error() {
+        let hosts = ["127.0.0.1:1", "127.0.0.1:2"].map(|host| Host::parse(host).unwrap());
+        let agents = Agents::new(hosts.to_vec(), None, Token::Fixed(None));
+        let question = Question { method: Method::GET, target: "/v1/kv/a".to_owned(), body: Vec::new() };
+        let error = agents.ask(&question, Duration::from_secs(10)).await.unwrap_err();
+        assert!(error.contains("127.0.0.1:1: ") && error.contains("127.0.0.1:2: "), "{error}");
+    }
 }

@@ -45,7 +45,7 @@ pub enum RequestError {
     /// Nothing was sent: no member could be connected to.
     #[error("no member of etcd was reached: {}", shortened(.why))]
     NotSent {
-        /// The error of the last member.
+        /// The error of each member.
         why: String,
     },
     /// There was no conclusive answer. The request may have been carried out, or may yet be.
@@ -63,6 +63,15 @@ pub enum RequestError {
         /// The answer of etcd.
         why: String,
     },
+}
+
+impl RequestError {
+    fn why(self) -> String {
+        match self {
+            Self::NotSent { why } | Self::NoAnswer { why } | Self::Refused { why } => why,
+            Self::NoSession => self.to_string(),
+        }
+    }
 }
 
 /// The answer or the error of a request, and whether an earlier try may still take effect.
@@ -135,7 +144,7 @@ impl Client {
         if let Some(connection) = &*connection {
             return Ok(connection.clone());
         }
-        let mut failed = RequestError::NotSent { why: "the URL names no member".to_owned() };
+        let (mut reasons, mut is_final) = (Vec::new(), true);
         for _ in &self.members {
             // Advanced before the attempt, so that an abandoned attempt also leads to the next member.
             let index = self.next.fetch_add(1, Ordering::Relaxed) % self.members.len();
@@ -148,12 +157,14 @@ impl Client {
                     return Ok(opened);
                 }
                 Err(error) => {
+                    is_final &= matches!(error, RequestError::Refused { .. });
                     attempts::failed(&error);
-                    failed = error;
+                    reasons.push(error.why());
                 }
             }
         }
-        Err(failed)
+        let why = reasons.join("; ");
+        Err(if is_final { RequestError::Refused { why } } else { RequestError::NotSent { why } })
     }
 
     /// Discards this connection.
@@ -423,6 +434,15 @@ impl fmt::Debug for Client {
 mod tests {
     use super::*;
     use crate::etcd::url::refusal;
+    use crate::store_url::Host;
+
+    #[tokio::test]
+    async fn the_reason_of_each_member_is_in_the_error() {
+        let members =
+            ["127.0.0.1:1", "127.0.0.1:2"].map(|host| Member::new(Host::parse(host).unwrap(), None));
+        let error = Client::new(members.to_vec(), None).connection().await.err().unwrap().to_string();
+        assert!(error.contains("127.0.0.1:1: ") && error.contains("127.0.0.1:2: "), "{error}");
+    }
 
     #[test]
     fn a_cluster_that_has_no_leader_or_too_much_to_do_passes_and_a_refusal_does_not() {

@@ -5,7 +5,7 @@ pub(super) mod bucket;
 use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -14,14 +14,16 @@ use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{Info, LastRawMessageError, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, HeaderMap, header};
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, header};
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
 use super::credentials;
 use super::settings::{Login, Settings};
 use crate::changes::Listeners;
+use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
 
@@ -105,6 +107,8 @@ struct Inner {
     /// The open elections, by their keys.
     elections: Listeners,
     ready: OnceCell<Ready>,
+    /// The last error of the connection since it was made; `None` while it works.
+    trouble: Arc<Mutex<Option<String>>>,
     /// The number of replicas of the bucket, when it was last read.
     replicas: AtomicUsize,
     /// True if the warnings about this bucket have been logged.
@@ -128,6 +132,7 @@ impl Link {
             settings,
             elections: Listeners::default(),
             ready: OnceCell::new(),
+            trouble: Arc::default(),
             replicas: AtomicUsize::new(0),
             has_warned: AtomicBool::new(false),
         };
@@ -189,7 +194,11 @@ impl Handle {
                 bucket::judge_server(&inner.settings.bucket, replicas, &version).map_err(Failure::NotDone)?;
                 Ok(ready)
             }
-            Some(_) | None => Err(Failure::NotDone(format!("none of {name} is in reach"))),
+            Some(_) | None => {
+                let trouble = lock(&inner.trouble).clone();
+                let why = trouble.as_deref().unwrap_or("no server accepts a connection");
+                Err(Failure::NotDone(format!("not connected to {name}: {why}")))
+            }
         }
     }
 
@@ -226,6 +235,17 @@ impl Handle {
             Err(_) => Err(Failure::Unknown(self.0.silence())),
         }
     }
+}
+
+/// Returns an error with what to do about it, if the server does not accept the login.
+fn with_advice(why: String) -> String {
+    let is_login = why.to_lowercase().contains(&ConnectErrorKind::AuthorizationViolation.to_string());
+    if is_login {
+        return format!(
+            "it does not accept this login ({why}); put USER:PASSWORD@ into the URL, or creds=FILE"
+        );
+    }
+    why
 }
 
 /// The kinds of reasons for which no connection was made.
@@ -283,10 +303,12 @@ impl Inner {
 
     async fn open(&self) -> Result<Ready, OpenError> {
         let unavailable = |why: String| OpenError::Unavailable { why };
-        let name = self.settings.authorities.join(", ");
-        let connecting = timeout(OPEN_PATIENCE, self.connect());
-        let client =
-            connecting.await.map_err(|_| unavailable(format!("{name} did not answer in time")))??;
+        let connecting = timeout(OPEN_PATIENCE, self.options()?.connect(&self.settings.authorities));
+        let client = match connecting.await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return Err(self.not_connected(Some(&error)).await),
+            Err(_) => return Err(self.not_connected(None).await),
+        };
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_PATIENCE);
         let stream = context.get_stream_no_info(self.settings.stream()).await;
@@ -314,9 +336,8 @@ impl Inner {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Client, OpenError> {
+    fn options(&self) -> Result<ConnectOptions, OpenError> {
         let settings = &self.settings;
-        let refused = |why: String| OpenError::Refused { why };
         let options = match &settings.login {
             Login::None => ConnectOptions::new(),
             Login::Password { user, password } => {
@@ -325,23 +346,53 @@ impl Inner {
             Login::Token(token) => ConnectOptions::with_token(token.clone()),
             Login::Credentials(file) => credentials::options(file.clone())?,
         };
-        let options = options
+        let trouble = Arc::clone(&self.trouble);
+        let note = move |event| {
+            let trouble = Arc::clone(&trouble);
+            async move {
+                match event {
+                    Event::Connected => *lock(&trouble) = None,
+                    Event::ClientError(error) => *lock(&trouble) = Some(with_advice(error.to_string())),
+                    Event::ServerError(error) => *lock(&trouble) = Some(with_advice(error.to_string())),
+                    _ => {} // Whether there is a connection is asked for each request.
+                }
+            }
+        };
+        Ok(options
+            .event_callback(note)
             .connection_timeout(SERVER_PATIENCE)
             .request_timeout(Some(REQUEST_PATIENCE))
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(connect_pause)
             .require_tls(settings.requires_tls)
-            .tls_client_config(settings.tls.clone());
-        options.connect(&settings.authorities).await.map_err(|error| {
-            let name = settings.authorities.join(", ");
-            match kind_of(error.kind()) {
-                Refusal::Login => refused(format!(
-                    "{name} does not accept this login; put USER:PASSWORD@ into the URL, or creds=FILE"
-                )),
-                Refusal::Lasting => refused(format!("{name}: {}", told(&error))),
-                Refusal::Passing => OpenError::Unavailable { why: format!("{name}: {}", told(&error)) },
-            }
-        })
+            .tls_client_config(settings.tls.clone()))
+    }
+
+    /// Returns the reason of each server. The client's `error` is that of one of them, and of several servers each is tried once more.
+    async fn not_connected(&self, error: Option<&ConnectError>) -> OpenError {
+        let of = |error: &ConnectError| (Some(error.kind()), told(error));
+        let servers = self.settings.authorities.iter();
+        let reasons =
+            servers.map(async |server| match error.filter(|_| self.settings.authorities.len() == 1) {
+                Some(error) => of(error),
+                None => match self.options() {
+                    Ok(options) => match timeout(SERVER_PATIENCE, options.connect(server)).await {
+                        Ok(Ok(_)) => (None, "it was connected to too late".to_owned()),
+                        Ok(Err(error)) => of(&error),
+                        Err(_) => (None, "it did not answer in time".to_owned()),
+                    },
+                    Err(error) => (None, error.to_string()),
+                },
+            });
+        let reasons = join_all(reasons).await;
+        let is =
+            |wanted| move |(kind, _): &(Option<ConnectErrorKind>, String)| kind.map(kind_of) == Some(wanted);
+        let is_refused = reasons.iter().any(is(Refusal::Login)) || reasons.iter().all(is(Refusal::Lasting));
+        let named = self.settings.authorities.iter().zip(reasons);
+        let why: Vec<String> =
+            named.map(|(server, (_, why))| format!("{server}: {}", with_advice(why))).collect();
+        let why = why.join("; ");
+        if is_refused { OpenError::Refused { why } } else { OpenError::Unavailable { why } }
     }
 
     /// Watches the bucket, and notifies the elections of changes.
@@ -428,6 +479,9 @@ fn connect_pause(attempt: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -455,5 +509,62 @@ mod tests {
         ] {
             assert!(matches!(of(kind), Failure::Unknown(_)), "{kind}");
         }
+    }
+
+    const INFO: &[u8] = b"INFO {\"server_id\":\"a\",\"server_name\":\"a\",\"version\":\"2.11.0\",\"go\":\"\",\"host\":\"a\",\
+        \"port\":1,\"headers\":true,\"max_payload\":1024,\"proto\":1,\"client_id\":1,\"auth_required\":true}\r\n";
+
+    /// A server that accepts the login of the first `accepted` connections, and then closes each of them.
+    async fn serve(listener: TcpListener, accepted: usize) {
+        for number in 0.. {
+            let mut stream = BufStream::new(listener.accept().await.unwrap().0);
+            stream.write_all(INFO).await.unwrap();
+            stream.flush().await.unwrap();
+            let mut line = String::new();
+            while !line.starts_with("PING") {
+                line.clear();
+                stream.read_line(&mut line).await.unwrap();
+            }
+            let is_accepted = number < accepted;
+            let answer: &[u8] = if is_accepted { b"PONG\r\n" } else { b"-ERR 'Authorization Violation'\r\n" };
+            stream.write_all(answer).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    }
+
+    async fn link(accepted: usize, others: &str) -> (Link, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(serve(listener, accepted));
+        (Link::new(Settings::parse(&format!("//u:secret@{address}{others}/b")).unwrap()), address)
+    }
+
+    #[tokio::test]
+    async fn the_reason_of_each_server_is_in_the_error() {
+        let (link, address) = link(0, ",127.0.0.1:1").await;
+        let error = link.inner.open().await.err().unwrap();
+        assert!(matches!(error, OpenError::Refused { .. }), "{error:?}");
+        let error = error.to_string();
+        assert!(error.contains(&format!("{address}: it does not accept this login")), "{error}");
+        assert!(error.contains("127.0.0.1:1: ") && !error.contains("secret"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_refused_later_is_told_as_such() {
+        let (link, _) = link(1, "").await;
+        let ready = link.inner.open().await.unwrap();
+        assert!(link.inner.ready.set(ready).is_ok());
+        let refused = async {
+            loop {
+                if let Err(failure) = link.handle().ready()
+                    && let why = failure.why()
+                    && why.contains("does not accept this login")
+                {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(30), refused).await.unwrap();
     }
 }
