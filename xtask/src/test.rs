@@ -183,27 +183,29 @@ fn among<'a>(packages: &[&str], tree: &'a str) -> Vec<&'a str> {
 }
 
 /// The packages that are checked with few features: the command with its default features, and with none; the library
-/// with one kind of election only.
+/// with one kind of election only, or one store.
 const FEW_FEATURES: &[(&str, Option<&str>)] = &[
     ("primacy-cli", None),
     ("primacy-cli", Some("")),
     ("primacy", Some("file")),
     ("primacy", Some("kubernetes")),
     ("primacy", Some("peers")),
+    ("primacy", Some("s3")),
 ];
 
 /// The dependencies that only elections among peers and networked stores need; a program that elects over files must not
 /// have them.
 const NOT_WITH_FILES: &[&str] = &["primacy-kv", "prost", "ring", "rustls", "tonic"];
 
-/// Checks that every package of [`FEW_FEATURES`] compiles, and that the library without peers depends on none of
+/// Checks that every package of [`FEW_FEATURES`] compiles without a warning, and that the library without peers depends on none of
 /// [`NOT_WITH_FILES`].
 fn features(session: &mut Session<'_>) -> Outcome {
     for (package, features) in FEW_FEATURES {
-        let mut arguments = vec!["check", "--package", package, "--locked"];
+        let mut arguments = vec!["clippy", "--package", package, "--locked"];
         if let Some(features) = features {
             arguments.extend(["--no-default-features", "--features", features]);
         }
+        arguments.extend(["--", "--deny", "warnings"]);
         if let failed @ (Outcome::NotRun(_) | Outcome::Failed(_)) = session.cargo(&arguments) {
             return failed;
         }

@@ -106,7 +106,7 @@ impl StoreUrl {
 }
 
 impl Host {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (name, rest) =
@@ -130,6 +130,7 @@ impl Host {
     }
 
     /// The host and port, as in a URL of the web, and in an address to connect to.
+    #[allow(dead_code, reason = "a program may have only stores whose libraries join them")]
     pub(crate) fn authority(&self, default_port: u16) -> String {
         let port = self.port.unwrap_or(default_port);
         if self.name.contains(':') {
