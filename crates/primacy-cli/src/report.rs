@@ -133,7 +133,7 @@ pub(crate) enum Event {
         lead: Lead,
         kept_ms: u64,
     },
-    /// The guardian died, or did not answer and was killed; all its descendants are gone.
+    /// The guardian died, or did not answer and was killed. The processes that it left are ended next.
     GuardianLost,
     /// Everything that ran under this token is gone, and the lead may be given up.
     Drained {

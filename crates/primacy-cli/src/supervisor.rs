@@ -760,7 +760,8 @@ impl Supervisor {
 }
 
 impl LeadershipRun {
-    /// Records the reason for the end of the leadership, unless another reason was recorded before.
+    /// Begins the end of the leadership: its hook is no longer waited for, and the first reason given is recorded with
+    /// its time.
     fn because(&mut self, reason: &str) {
         self.hook = None;
         if self.stopping_since.is_none() {

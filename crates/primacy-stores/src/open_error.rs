@@ -39,7 +39,7 @@ pub enum OpenError {
         /// The mistake in the name.
         why: String,
     },
-    /// The existing content must not be used for an election. Trying again does not help.
+    /// The store, its content, the login or a file of the settings cannot be used for an election. Trying again does not help.
     Refused {
         /// The reason.
         why: String,

@@ -189,7 +189,7 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
 async fn troubles(elector: &Elector) -> Vec<String> {
     let status = elector.status().await;
     status.map_or_else(
-        |_| Vec::new(), // It has ended, which is report next.
+        |_| Vec::new(), // It has ended, which is reported next.
         |status| status.store_troubles.iter().map(|trouble| trouble.text(status.at)).collect(),
     )
 }

@@ -98,9 +98,9 @@ pub(crate) enum Answer {
     Resigning { term: u64 },
     /// To `uncordon` and `cordon`: the new state, and whether it survives a restart.
     Cordoned { cordoned: bool, kept: bool },
-    /// To `member readmit`: the disk that is valid from now on.
+    /// To `member readmit`: the peer's new disk, which this node accepts from now on.
     Readmitted { disk: String },
-    /// To `member remove --dead`: the member is no longer waited for.
+    /// To `member remove --dead`: the member is declared dead, and the coordinator removes it.
     Downed,
     /// To `publish`: the number of the first message with the state.
     Announced { term: u64, number: u64 },

@@ -326,7 +326,7 @@ fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
     }
 }
 
-/// Returns the exit code of an error that kept this node from taking part.
+/// Returns the message and the exit code for an error that kept this node from taking part.
 pub(crate) fn failure(error: &ConnectError) -> Failure {
     let exit = match error {
         ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,

@@ -25,7 +25,7 @@ pub(super) fn draw() -> Secret {
 /// Returns the secret of a directory. Creates the directory and the secret if they do not exist.
 ///
 /// # Errors
-/// The error of the system; also if something other than a secret has the file's name.
+/// The error of the system; also for a directory that others may change, and for a file of this name without a secret.
 pub(super) fn of_directory(dir: &Path) -> io::Result<Secret> {
     check_state_dir(dir).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
     let path = dir.join(FILE);

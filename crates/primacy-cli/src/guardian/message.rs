@@ -23,7 +23,7 @@ pub(crate) struct GuardianConfig {
     pub(crate) drain: u64,
     /// The time before the end of the leadership at which everything is killed, in nanoseconds.
     pub(crate) kill_margin: u64,
-    /// The time for which a leadership lasts without renewal, in nanoseconds.
+    /// The lease in nanoseconds. A leadership may last for less without renewal; `drain` and `kill_margin` are shorter then.
     pub(crate) lease: u64,
     /// A shell command that ends the work of other processes for the job, after the job is gone.
     pub(crate) stop_command: Option<String>,

@@ -120,8 +120,8 @@ fn acts_past_the_lease(
     }
     for ((_, exemption), (count, late_ns)) in excused {
         match exemption {
-            // A stopped job does not act, so this reason never applies.
-            Exemption::Unguarded | Exemption::Stopped => tally.acts_unguarded.add(count, late_ns),
+            Exemption::Unguarded => tally.acts_unguarded.add(count, late_ns),
+            Exemption::Stopped => unreachable!("`of_act` gives no such reason: a stopped job does not act"),
             Exemption::Stalled => tally.acts_stalled.add(count, late_ns),
             Exemption::DiskStalled => tally.acts_disk_stalled.add(count, late_ns),
         }
