@@ -354,7 +354,11 @@ impl Inner {
                     Event::Connected => *lock(&trouble) = None,
                     Event::ClientError(error) => *lock(&trouble) = Some(with_advice(error.to_string())),
                     Event::ServerError(error) => *lock(&trouble) = Some(with_advice(error.to_string())),
-                    _ => {} // Whether there is a connection is asked for each request.
+                    Event::Disconnected
+                    | Event::LameDuckMode
+                    | Event::Draining
+                    | Event::Closed
+                    | Event::SlowConsumer(_) => {} // Each request asks whether there is a connection.
                 }
             }
         };

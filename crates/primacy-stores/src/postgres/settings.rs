@@ -10,6 +10,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::password::{self, Login};
 use crate::open_error::OpenError;
+use crate::secrets;
 use crate::store_url::StoreUrl;
 use crate::tls::Files;
 
@@ -126,6 +127,8 @@ impl Settings {
     /// # Errors
     /// [`OpenError::Malformed`] if it names none, [`OpenError::Refused`] for files that cannot be used.
     pub(super) fn of_config(config: &Config, files: &Files) -> Result<Self, OpenError> {
+        let password = config.get_password().and_then(|password| str::from_utf8(password).ok());
+        password.into_iter().for_each(secrets::remember);
         let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
         let malformed = |why: &str| OpenError::Malformed { form: FORM, why: why.to_owned() };
         if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
@@ -324,10 +327,12 @@ mod tests {
 
     #[test]
     fn a_configuration_of_several_hosts_is_one_for_each() {
-        let config: Config = "host=a,b port=1,2 user=u password=p dbname=d sslmode=disable".parse().unwrap();
+        let config: Config =
+            "host=a,b port=1,2 user=u password=QXZ-of-a-config dbname=d sslmode=disable".parse().unwrap();
         let settings = Settings::of_config(&config, &Files::default()).unwrap();
         let names: Vec<&str> = settings.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["a:1", "b:2"]);
+        assert_eq!(secrets::without("bad QXZ-of-a-config"), "bad ***");
         let config = &settings.servers[1].config;
         assert_eq!((config.get_ports(), config.get_user()), (&[2][..], Some("u")));
         let none = Settings::of_config(&Config::new(), &Files::default());
