@@ -12,32 +12,28 @@ use super::{Ground, Server, free_port, program, run_python};
 /// The bucket that exists.
 pub const BUCKET: &str = "primacy";
 
-/// Serves moto's application, one request at a time.
+/// Serves moto's application, one request at a time, each after it was received: a client that is paused before it has
+/// sent its request must not keep the others waiting. Requests for objects whose name contains the text of the second
+/// argument, if there is one, are served concurrently, with a pause between comparison and write, as in a server that
+/// consults its disk or another server in between.
 const SERVE: &str = "
-import sys
-from werkzeug.serving import run_simple
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
-";
-
-/// The same, with concurrent requests for objects whose name contains a text, and a pause between comparison and
-/// write, as in a server that consults its disk or another server in between. All other requests are served one at a
-/// time.
-const SERVE_IN_TWO_STEPS: &str = "
-import sys, threading, time
+import io, sys, threading, time
 from moto.s3.models import S3Backend
 from werkzeug.serving import run_simple
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+is_in_two_steps = lambda name: any(part in name for part in sys.argv[2:])
 write = S3Backend.put_object
 def pause_and_write(self, bucket, key, *args, **more):
-    if sys.argv[2] in key:
+    if is_in_two_steps(key):
         time.sleep(0.05)
     return write(self, bucket, key, *args, **more)
 S3Backend.put_object = pause_and_write
 whole = DomainDispatcherApplication(create_backend_app)
 alone = threading.Lock()
 def serve(environ, start_response):
-    if sys.argv[2] in environ['PATH_INFO']:
+    length = int(environ.get('CONTENT_LENGTH') or 0)
+    environ['wsgi.input'] = io.BytesIO(environ['wsgi.input'].read(length))
+    if is_in_two_steps(environ['PATH_INFO']):
         return whole(environ, start_response)
     with alone:
         return whole(environ, start_response)
@@ -93,8 +89,7 @@ impl Moto {
 
     async fn serve(ground: &Ground, port: u16, two_steps: Option<&str>) -> Server {
         let mut command = Command::new(python());
-        let script = if two_steps.is_some() { SERVE_IN_TWO_STEPS } else { SERVE };
-        command.args(["-c", script, &port.to_string()]).args(two_steps);
+        command.args(["-c", SERVE, &port.to_string()]).args(two_steps);
         let mut server = Server::start("moto", command, ground);
         server.until(async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
         server

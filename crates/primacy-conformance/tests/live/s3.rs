@@ -149,6 +149,15 @@ async fn a_store_that_ignores_conditions_is_refused() {
     assert!(matches!(refused, OpenError::Refused { .. }), "{refused:?}");
 }
 
+/// This holds for the fake, whose clients are paused at any moment in the stories of the command.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_no_request_keeps_no_other_waiting() {
+    let Some(moto) = server().await else { return };
+    let _silent = tokio::net::TcpStream::connect(("127.0.0.1", moto.port())).await.unwrap();
+    let register = open(&moto.url(), "beside").await.unwrap();
+    assert_eq!(register.read().await, Ok(None));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_compares_first_and_then_writes_is_refused() {
     let Some(moto) = crate::to_be_tried("s3", Moto::start_in_two_steps("")).await else { return };
