@@ -232,19 +232,24 @@ fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Report
     let drain = entry.drain.unwrap_or(LEFTOVERS_DRAIN);
     // Each command that follows the job has as much time as the job.
     let follow = [&entry.stop_command, &entry.on_deposed].into_iter().flatten().map(|_| drain);
-    let ended = leftovers::end(mark, drain + follow.sum::<Duration>() + LEFTOVERS_MARGIN).map_err(|refusal| {
-        let message = match refusal {
-            StartRefusal::AlreadyRunning(supervisor) => format!(
+    let refused = |refusal| match refusal {
+        StartRefusal::AlreadyRunning(supervisor) => {
+            let message = format!(
                 "the node {node} is already running here, as process {supervisor}: stop that one, or give this one \
                  another --node"
-            ),
-            StartRefusal::Unanswered(pids) => format!(
+            );
+            Failure::new(Exit::InUse, message)
+        }
+        StartRefusal::Unanswered(pids) => {
+            let message = format!(
                 "the environments of these processes cannot be read in time: {pids:?}; one of them may be a job that an \
                  earlier run of the node {node} left behind: end them, or restore the file system that they wait for"
-            ),
-        };
-        Failure::new(Exit::InUse, message)
-    })?;
+            );
+            Failure::new(Exit::System, message)
+        }
+    };
+    let patience = drain + follow.sum::<Duration>() + LEFTOVERS_MARGIN;
+    let ended = leftovers::end(mark, patience).map_err(refused)?;
     if ended > 0 {
         reporter.tell(&Event::LeftoversEnded { processes: ended });
     }
