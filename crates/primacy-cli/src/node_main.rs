@@ -299,17 +299,8 @@ fn config(
 
 /// Libraries that log a line for each act of another machine. Only their errors are shown, unless `PRIMACY_LOG` names
 /// the library.
-const NETWORK_LIBRARIES: [&str; 9] = [
-    "h2",
-    "hyper",
-    "hyper_util",
-    "rustls",
-    "tokio_rustls",
-    "tonic",
-    "tower",
-    "tokio_util",
-    "zookeeper_client",
-];
+const NETWORK_LIBRARIES: [&str; 8] =
+    ["h2", "hyper", "hyper_util", "rustls", "tokio_rustls", "tonic", "tower", "tokio_util"];
 
 /// Libraries of stores that log an error for each failed request, with text that may come from a server. Primacy's own
 /// errors report the same.

@@ -10,9 +10,9 @@
 //! the transaction that made the entry (`czxid`), which, unlike the sequence number, is never used again. The search for an entry whose
 //! creation was not confirmed, and the overflow of sequence numbers, are described in `layout`; the meaning of a keep-alive is in `link`.
 //!
-//! All elections that one process holds in the same ZooKeeper with the same timeout share a session. TLS is not supported: the client
-//! library's TLS would add a second crypto provider to the program.
+//! All elections that one process holds in the same ZooKeeper with the same timeout share a session. TLS is not supported.
 
+mod client;
 mod diagnostics;
 mod entry;
 mod layout;
@@ -28,8 +28,8 @@ use std::time::Duration;
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
-use zookeeper_client::Error;
 
+use self::client::ClientError;
 pub(crate) use self::diagnostics::examine;
 use self::link::{Link, SHARED, told};
 use self::location::ZnodeLocation;
@@ -59,7 +59,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let answer = runtime::run(async move {
             let answer = probed.probe().await;
             // The existing session had expired unnoticed, which is no fault of the servers: a new one is begun.
-            if matches!(answer, Err(Error::SessionExpired)) { probed.probe().await } else { answer }
+            if matches!(answer, Err(ClientError::Ended(_))) { probed.probe().await } else { answer }
         })
         .await;
         answer.map_err(|why| OpenError::Unavailable { why })?.map_err(|error| refusal(&error))?;
@@ -67,7 +67,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
     })
 }
 
-fn refusal(error: &Error) -> OpenError {
+fn refusal(error: &ClientError) -> OpenError {
     match told(error) {
         SessionError::Refused { why } => OpenError::Refused { why: format!("zookeeper: {why}") },
         SessionError::Ended { why } | SessionError::NoAnswer { why } => OpenError::Unavailable {

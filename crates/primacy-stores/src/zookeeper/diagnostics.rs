@@ -1,7 +1,6 @@
 //! Checks of an ensemble, by its configuration znode, which servers of version 3.5 and later have.
 
-use zookeeper_client::{Acl, Error};
-
+use super::client::{Acl, ClientError};
 use super::link::Link;
 use super::location::ZnodeLocation;
 use super::rights;
@@ -20,11 +19,11 @@ pub(crate) fn examine(address: Address) -> Examination {
         let link = Link::new(servers, login);
         let asking = runtime::run(async move {
             let held = link.look().await.map_err(|error| super::refusal(&error))?;
-            let config = held.ask(async { held.client.get_config().await }).await;
+            let config = held.client.data("/zookeeper/config").await;
             let rights = match user {
                 Some(user) => {
-                    let rights = held.ask(async { held.client.get_acl(&directory).await }).await;
-                    is_closed(&directory, rights.map(|(acls, _)| acls), &user, owner.as_deref())
+                    let rights = held.client.acls(&directory).await;
+                    is_closed(&directory, rights, &user, owner.as_deref())
                 }
                 None => None,
             };
@@ -40,14 +39,14 @@ pub(crate) fn examine(address: Address) -> Examination {
 /// Checks that only this user may change the election's znode; `None` if it does not exist yet.
 fn is_closed(
     directory: &str,
-    rights: Result<Vec<Acl>, Error>,
+    rights: Result<Vec<Acl>, ClientError>,
     user: &str,
     owner: Option<&str>,
 ) -> Option<Check> {
     const NAME: &str = "only this user may change the election's znode";
     let why = "whoever may change it can end a lead, or take it";
     match rights {
-        Err(Error::NoNode) => None,
+        Err(ClientError::NoNode) => None,
         Err(error) => {
             let found = format!("its rights could not be read: {error}");
             Some(Check::not(Verdict::Unknown, NAME, found, why, "let this user read the znode"))
@@ -62,7 +61,7 @@ fn is_closed(
     }
 }
 
-fn judge(told: Result<String, Error>, named: usize) -> Vec<Check> {
+fn judge(told: Result<String, ClientError>, named: usize) -> Vec<Check> {
     let text = match told {
         Ok(text) => text,
         Err(error) => {
@@ -132,7 +131,7 @@ mod tests {
         voters.chain(observers).chain(["version=0".to_owned()]).collect()
     }
 
-    fn verdicts(told: Result<String, Error>, named: usize) -> Vec<Verdict> {
+    fn verdicts(told: Result<String, ClientError>, named: usize) -> Vec<Verdict> {
         judge(told, named).iter().map(|check| check.verdict).collect()
     }
 
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_read_is_unknown() {
-        assert_eq!(verdicts(Err(Error::NoAuth), 3), [Verdict::Unknown]);
-        assert_eq!(verdicts(Err(Error::NoNode), 3), [Verdict::Unknown]);
+        assert_eq!(verdicts(Err(ClientError::NoAuth), 3), [Verdict::Unknown]);
+        assert_eq!(verdicts(Err(ClientError::NoNode), 3), [Verdict::Unknown]);
     }
 }

@@ -8,16 +8,14 @@
 //! server had received [`TOLD_WITHIN`] before it. From the newest such request on, the servers wait for the whole timeout; this process
 //! sends requests continuously, so that there is always a recent one.
 //!
-//! **The granted timeout.** After a reconnection, a server may shorten the session's timeout, if its limits are lower. The client library
-//! then uses the shorter timeout, and does not report it. So after each reconnection a short-lived session with the same timeout is
-//! requested from every server, and the shortest granted timeout applies from then on.
+//! **The granted timeout.** A server to which the session moves may grant less, if its limits are lower. The shortest timeout that was
+//! granted so far applies to every keep-alive that is answered over the new connection.
 //!
-//! The client library keeps a session alive even if no election needs it any more. So a session that no election has kept alive for its
-//! whole timeout is ended here.
+//! The client keeps a session alive even if no election needs it any more. So a session that no election has kept alive for its whole
+//! timeout is ended here.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -26,30 +24,20 @@ use getrandom::u64 as random;
 use primacy_core::Instant;
 use primacy_core::election::session::SessionId;
 use tokio::time::{sleep, sleep_until, timeout};
-use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState};
 
+use super::client::{Acl, ClientError, REQUEST_PATIENCE, ZooKeeperClient};
 use super::layout::Guid;
-use crate::attempts;
 use crate::clock;
 use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
 use crate::sessions::{Begun, SessionError};
 use crate::shared_connections::SharedConnections;
 
-/// The time limit for reaching a server and beginning a session.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The time limit of one request, including the wait for a reconnection.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
-
 /// The timeout of a session on which no election depends: usually below the servers' minimum, so that they grant their minimum.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pause between two such sessions, in case servers end each one at once.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
-
-/// The time limit for a server to grant a timeout, after a reconnection. The server that accepted the reconnection is known to answer.
-const GRANT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest time until the servers' leader knows that a server has heard from this process, as a fraction of the shortest granted
 /// timeout. The leader asks twice a tick, and grants at least two ticks by default: so a quarter, and a margin for the network.
@@ -78,28 +66,17 @@ pub(crate) struct Link {
 
 /// A session that this process holds.
 pub(crate) struct Held {
-    pub(crate) client: Client,
-    /// The session's number, as the servers write it into znodes that the session owns.
-    pub(crate) owner: i64,
+    pub(crate) client: ZooKeeperClient,
     name: SessionId,
     asked: Duration,
-    /// The granted timeout, in nanoseconds; it may become shorter.
-    granted: AtomicU64,
-    /// The number of times that the connection was lost or made again; and that number when the granted timeout was last checked.
-    reconnections: Arc<AtomicU64>,
-    seen_reconnections: AtomicU64,
     /// The time within which the leader knows of all requests that the connected server has received.
     told_within: Duration,
     users: Mutex<HashSet<String>>,
     life: Mutex<Life>,
     /// The last write that was made for a keep-alive: when it was sent, and how it ended.
     agreed: tokio::sync::Mutex<Option<(Instant, Result<(), SessionError>)>>,
-    /// True if the connection was lost since the session's identity was last checked.
-    suspect: Arc<AtomicBool>,
-    verifying: tokio::sync::Mutex<()>,
-    /// True if the client's connection continued with another session.
+    /// True if a znode that this session has made was found to be another session's.
     replaced: AtomicBool,
-    _watch: Aborted<()>,
     beat: OnceLock<Aborted<()>>,
 }
 
@@ -127,8 +104,8 @@ impl Link {
     }
 
     /// Returns the ACL of the znodes that this process makes: for clients with the same password, or for everyone without one.
-    pub(crate) fn rights(&self) -> Acls<'static> {
-        if self.has_login() { Acls::creator_all() } else { Acls::anyone_all() }
+    pub(crate) fn rights(&self) -> Acl {
+        if self.has_login() { Acl::creator() } else { Acl::anyone() }
     }
 
     /// Returns whether this process authenticates with a user and a password.
@@ -152,7 +129,7 @@ impl Link {
         let beat = runtime::spawn(beat(Arc::downgrade(&held), Arc::downgrade(&self.sessions)));
         // The cell is empty: the session is new.
         let _ = held.beat.set(beat.map_err(|why| SessionError::NoAnswer { why })?);
-        let begun = Begun { session: held.name.clone(), timeout: held.granted() };
+        let begun = Begun { session: held.name.clone(), timeout: held.client.granted() };
         lock(&self.sessions).push(held);
         *lock(&self.looking) = None;
         Ok(begun)
@@ -168,37 +145,13 @@ impl Link {
         let called_at = clock::now();
         lock(&held.life).wanted_at = called_at;
         let sent_at = held.agree(directory).await?;
-        held.verify(directory, self.rights()).await?;
-        self.renegotiate(&held).await;
         let known_at = {
             let mut life = lock(&held.life);
             life.heard_at.push_back((sent_at, clock::now()));
             life.known_at(sent_at, held.told_within)
         };
-        Ok(known_at.after(held.granted().into()).since(called_at).into())
-    }
-
-    /// Asks the servers for the timeout that they grant, if the connection was lost since the last time.
-    async fn renegotiate(&self, held: &Held) {
-        let reconnections = held.reconnections.load(Ordering::SeqCst);
-        if reconnections == held.seen_reconnections.load(Ordering::SeqCst) {
-            return;
-        }
-        let before = held.granted();
-        for server in self.servers.split(',') {
-            let connector = Client::connector().with_session_timeout(held.asked);
-            attempts::failed(&format_args!("asking {server} what it grants"));
-            // A server that does not answer has granted nothing.
-            if let Ok(Ok(client)) = timeout(GRANT_PATIENCE, connector.connect(server)).await {
-                held.granted.fetch_min(nanos(client.session_timeout()), Ordering::SeqCst);
-            }
-        }
-        // Set last, because this future may be dropped before.
-        held.seen_reconnections.fetch_max(reconnections, Ordering::SeqCst);
-        let granted = held.granted();
-        if granted < before {
-            tracing::warn!(?before, ?granted, "the servers have cut the timeout of the session of this node");
-        }
+        // The timeout is at most what was granted with the connection over which the write was answered.
+        Ok(known_at.after(held.client.granted().into()).since(called_at).into())
     }
 
     /// Ends the session for `user`, and altogether if it was the last one.
@@ -213,10 +166,9 @@ impl Link {
             return Ok(());
         }
         lock(&self.sessions).retain(|other| other.name != *session);
-        let mut states = held.client.state_watcher();
+        let closed = held.client.end();
         // Dropping the last reference to the client closes the session.
         drop(held);
-        let closed = async { while !states.changed().await.is_terminated() {} };
         let late = "the servers have not confirmed the end of the session; it ends by itself";
         timeout(REQUEST_PATIENCE, closed).await.map_err(|_| SessionError::NoAnswer { why: late.to_owned() })
     }
@@ -244,7 +196,7 @@ impl Link {
     }
 
     /// Returns a session for reads: that of an election, or else a separate one.
-    pub(crate) async fn look(&self) -> Result<Arc<Held>, Error> {
+    pub(crate) async fn look(&self) -> Result<Arc<Held>, ClientError> {
         let lives = |held: &&Arc<Held>| held.ended().is_none();
         let begun = || lock(&self.sessions).iter().find(lives).cloned();
         let looking = || lock(&self.looking).as_ref().filter(lives).cloned();
@@ -265,43 +217,20 @@ impl Link {
         Ok(held)
     }
 
-    async fn connect(&self, asked: Duration) -> Result<Held, Error> {
+    async fn connect(&self, asked: Duration) -> Result<Held, ClientError> {
         let began_at = clock::now();
-        let mut connector = Client::connector().with_session_timeout(asked);
-        if let Some(login) = &self.login {
-            connector = connector.with_auth("digest", login.as_bytes());
-        }
-        attempts::failed(&format_args!("connecting to {}", self.servers));
-        let connected = timeout(CONNECT_PATIENCE, connector.connect(&self.servers)).await;
-        let client = connected.unwrap_or(Err(Error::Timeout))?;
-        let granted = client.session_timeout();
+        let client = ZooKeeperClient::connect(&self.servers, asked, self.login.clone()).await?;
+        let granted = client.granted();
         let shortest = Duration::from_nanos(self.shortest.fetch_min(nanos(granted), Ordering::SeqCst));
-        let (suspect, reconnections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut states = client.state_watcher();
-        let (noted, counted) = (Arc::clone(&suspect), Arc::clone(&reconnections));
-        let watch = runtime::spawn(async move {
-            while !states.changed().await.is_terminated() {
-                noted.store(true, Ordering::SeqCst);
-                counted.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-        let owner = client.session_id().0;
         Ok(Held {
-            owner,
-            name: SessionId::new(&format!("{owner:#x}")),
+            name: SessionId::new(&format!("{:#x}", client.session())),
             asked,
-            granted: AtomicU64::new(nanos(granted)),
-            reconnections,
-            seen_reconnections: AtomicU64::new(0),
             told_within: shortest.min(granted).mul_f64(TOLD_WITHIN),
             users: Mutex::default(),
             // The leader has created the session, after this time.
             life: Mutex::new(Life { wanted_at: began_at, known_at: began_at, heard_at: VecDeque::new() }),
             agreed: tokio::sync::Mutex::default(),
-            suspect,
-            verifying: tokio::sync::Mutex::default(),
             replaced: AtomicBool::new(false),
-            _watch: watch.map_err(Error::UnexpectedError)?,
             beat: OnceLock::new(),
             client,
         })
@@ -309,47 +238,12 @@ impl Link {
 }
 
 impl Held {
-    /// Returns the shortest time that the servers wait for a keep-alive.
-    pub(crate) fn granted(&self) -> Duration {
-        Duration::from_nanos(self.granted.load(Ordering::SeqCst))
-    }
-
     /// Returns the reason that the session has ended, if it has.
     fn ended(&self) -> Option<String> {
         if self.replaced.load(Ordering::SeqCst) {
-            return Some("the server went on with another session after the connection was lost".to_owned());
+            return Some("the server has given its znodes to another session".to_owned());
         }
-        match self.client.state() {
-            SessionState::Disconnected | SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                None
-            }
-            SessionState::Expired => Some("it has expired, or no server was reached for too long".to_owned()),
-            SessionState::AuthFailed => {
-                Some("the server does not accept who this process says it is".to_owned())
-            }
-            SessionState::Closed => Some("it was closed".to_owned()),
-        }
-    }
-
-    /// Makes a request, which must be sent when it is first polled, over the present connection.
-    pub(crate) async fn ask<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let connected = async {
-            let mut states = self.client.state_watcher();
-            let mut state = states.state();
-            loop {
-                match state {
-                    SessionState::SyncConnected => return Ok(()),
-                    SessionState::Disconnected | SessionState::ConnectedReadOnly => {
-                        attempts::failed(&"the connection to the servers of ZooKeeper is lost");
-                        state = states.changed().await
-                    }
-                    SessionState::Expired | SessionState::AuthFailed => return Err(Error::SessionExpired),
-                    SessionState::Closed => return Err(Error::ClientClosed),
-                }
-            }
-        };
-        timeout(REQUEST_PATIENCE, connected).await.unwrap_or(Err(Error::ConnectionLoss))?;
-        timeout(REQUEST_PATIENCE, request).await.unwrap_or(Err(Error::Timeout))
+        self.client.ended().map(|error| error.to_string())
     }
 
     /// Commits a write without effect; after it, the connected server has applied all earlier writes. Returns the time at which it was
@@ -363,46 +257,18 @@ impl Held {
             return result.clone().map(|()| *sent_at);
         }
         let sent_at = clock::now();
-        let written = self.ask(async {
-            let writer = self.client.new_check_writer(directory, None)?;
-            writer.commit().await.map_err(Error::from)
-        });
-        let result = match written.await {
+        let result = match self.client.check(directory).await {
             // The servers have agreed that the znode does not exist or must not be read, which is sufficient.
-            Ok(_) | Err(Error::NoNode | Error::NoAuth | Error::RuntimeInconsistent) => Ok(()),
+            Ok(()) | Err(ClientError::NoNode | ClientError::NoAuth) => Ok(()),
             Err(error) => Err(told(&error)),
         };
         *agreed = Some((sent_at, result.clone()));
         result.map(|()| sent_at)
     }
 
-    /// Checks that this is still the session that has begun. Some servers that imitate ZooKeeper continue with a new session when the old
-    /// one has expired, and only the owner of an ephemeral znode shows which session it is.
-    pub(crate) async fn verify(&self, directory: &str, rights: Acls<'_>) -> Result<(), SessionError> {
-        let _verifying = self.verifying.lock().await;
-        if !self.suspect.swap(false, Ordering::SeqCst) {
-            return self.ended().map_or(Ok(()), |why| Err(SessionError::Ended { why }));
-        }
-        let guid = guid().map_err(|why| SessionError::NoAnswer { why })?;
-        let path = format!("{directory}/primacy-session-{:032x}", guid.0);
-        let options = CreateMode::Ephemeral.with_acls(rights);
-        match self.ask(async { self.client.create(&path, b"", &options).await }).await {
-            Ok((stat, _)) => {
-                // An error is ignored: the znode goes with the session.
-                drop(self.ask(async { self.client.delete(&path, None).await }).await);
-                self.check_owner(stat.ephemeral_owner)
-            }
-            Err(error) => {
-                self.suspect.store(true, Ordering::SeqCst);
-                // A znode that does not exist cannot contain an entry of this session.
-                if error == Error::NoNode { Ok(()) } else { Err(told(&error)) }
-            }
-        }
-    }
-
     /// Compares the owner of a znode that this session has made; another owner means that the session was replaced.
     pub(crate) fn check_owner(&self, owner: i64) -> Result<(), SessionError> {
-        if owner != self.owner {
+        if owner != self.client.session() {
             self.replaced.store(true, Ordering::SeqCst);
         }
         self.ended().map_or(Ok(()), |why| Err(SessionError::Ended { why }))
@@ -426,7 +292,8 @@ impl Life {
 /// Sends requests in the session periodically, until no election has kept it alive for its whole timeout.
 async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
     loop {
-        let Some((told_within, granted)) = held.upgrade().map(|held| (held.told_within, held.granted()))
+        let Some((told_within, granted)) =
+            held.upgrade().map(|held| (held.told_within, held.client.granted()))
         else {
             return;
         };
@@ -439,11 +306,10 @@ async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
             }
             return;
         }
-        if held.client.state() != SessionState::SyncConnected {
+        if !held.client.is_connected() {
             continue;
         }
-        let heard = timeout(REQUEST_PATIENCE, async { held.client.check_stat("/").await }).await;
-        if let Ok(Ok(_) | Err(Error::NoAuth)) = heard {
+        if let Ok(_) | Err(ClientError::NoAuth) = held.client.stat("/").await {
             lock(&held.life).heard_at.push_back((sent_at, clock::now()));
         }
     }
@@ -454,27 +320,21 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// Interprets an error.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the library may have more of them, and is safe to be asked again"
-)]
-pub(crate) fn told(error: &Error) -> SessionError {
+pub(crate) fn told(error: &ClientError) -> SessionError {
     let why = error.to_string();
     match error {
-        Error::SessionExpired | Error::ClientClosed => SessionError::Ended { why },
-        Error::NoAuth => SessionError::Refused {
+        ClientError::Ended(_) => SessionError::Ended { why },
+        ClientError::NoAuth => SessionError::Refused {
             why:
                 "this user lacks a right on the election's znode (read, write, create and delete are needed)"
                     .to_owned(),
         },
-        Error::AuthFailed
-        | Error::InvalidAcl
-        | Error::BadArguments(_)
-        | Error::NoChildrenForEphemerals
-        | Error::QuotaExceeded
-        | Error::Unimplemented => SessionError::Refused { why },
-        // An unknown error: the request may have been carried out.
-        _ => SessionError::NoAnswer { why },
+        ClientError::AuthFailed | ClientError::Refused(_) => SessionError::Refused { why },
+        // The request may have been carried out.
+        ClientError::NoAnswer(_)
+        | ClientError::NoNode
+        | ClientError::BadVersion
+        | ClientError::NodeExists => SessionError::NoAnswer { why },
     }
 }
 
@@ -514,10 +374,10 @@ mod tests {
 
     #[test]
     fn an_error_says_what_may_be_believed() {
-        assert!(matches!(told(&Error::SessionExpired), SessionError::Ended { .. }));
-        assert!(matches!(told(&Error::NoAuth), SessionError::Refused { .. }));
-        assert!(matches!(told(&Error::Timeout), SessionError::NoAnswer { .. }));
-        assert!(matches!(told(&Error::SessionMoved), SessionError::NoAnswer { .. }));
+        assert!(matches!(told(&ClientError::Ended("gone".to_owned())), SessionError::Ended { .. }));
+        assert!(matches!(told(&ClientError::NoAuth), SessionError::Refused { .. }));
+        assert!(matches!(told(&ClientError::AuthFailed), SessionError::Refused { .. }));
+        assert!(matches!(told(&ClientError::NoAnswer("late".to_owned())), SessionError::NoAnswer { .. }));
         let link = Link::new("a:1".to_owned(), Some("ann:secret".to_owned()));
         assert!(!format!("{link:?}").contains("secret"));
     }

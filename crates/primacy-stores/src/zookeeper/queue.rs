@@ -8,8 +8,9 @@ use primacy_core::election::session::{Entry, QueuePosition, SessionId};
 use primacy_core::{FencingToken, Identity};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
-use zookeeper_client::{CreateMode, Error, OneshotWatcher, Stat};
+use tokio::try_join;
 
+use super::client::{ClientError, Stat, ZnodeKind, ZnodeWatch};
 use super::entry::{self, Data, Request};
 use super::layout::{self, Guid, Layout, Named};
 use super::link::{Held, Link, guid, told};
@@ -60,7 +61,7 @@ struct Own {
 #[derive(Debug)]
 struct Watched {
     path: String,
-    owner: i64,
+    session: i64,
     /// True if the election's znode is watched too, for a request to resign.
     requests: bool,
     _tasks: Vec<Aborted<()>>,
@@ -84,7 +85,7 @@ impl Queue {
     }
 
     /// Checks that the servers answer and that this process may read; nothing is written.
-    pub(crate) async fn probe(&self) -> Result<(), Error> {
+    pub(crate) async fn probe(&self) -> Result<(), ClientError> {
         let held = self.link.look().await?;
         self.list(&held).await.map(|_| ())
     }
@@ -151,20 +152,18 @@ impl Queue {
         let prefix = self.layout.prefix(own.guid);
         let (path, data) = (format!("{}/{prefix}", self.directory), Data::new(holder).encode());
         own.is_tried = true;
-        let options = CreateMode::EphemeralSequential.with_acls(self.link.rights());
-        let create = || held.ask(async { held.client.create(&path, &data, &options).await });
+        let rights = self.link.rights();
+        let create = || held.client.create(&path, &data, ZnodeKind::EphemeralSequential, &rights);
         let created = match create().await {
-            Err(Error::NoNode) => {
-                let parents = CreateMode::Persistent.with_acls(self.link.rights());
-                let made = held.ask(async { held.client.mkdir(&self.directory, &parents).await });
-                made.await.map_err(|error| told(&error))?;
+            Err(ClientError::NoNode) => {
+                held.client.create_all(&self.directory, &rights).await.map_err(|error| told(&error))?;
                 create().await
             }
             other => other,
         };
-        let (stat, sequence) = created.map_err(|error| told(&error))?;
+        let (made, stat) = created.map_err(|error| told(&error))?;
         held.check_owner(stat.ephemeral_owner)?;
-        let name = format!("{prefix}{sequence}");
+        let name = made[self.directory.len() + 1..].to_owned();
         self.check_rights(held, &name).await?;
         Ok(own.made.insert((name, token_of(&stat))).clone())
     }
@@ -176,13 +175,10 @@ impl Queue {
             return Ok(());
         }
         let path = self.path(name);
-        let read = held.ask(async {
-            let (own, all) = (held.client.get_acl(&path), held.client.get_acl(&self.directory));
-            Ok((own.await?.0, all.await?.0))
-        });
-        let (own, all) = read.await.map_err(|error| told(&error))?;
+        let (own, all) = try_join!(held.client.acls(&path), held.client.acls(&self.directory))
+            .map_err(|error| told(&error))?;
         let Some(acl) = rights::of_others(&all, &own, self.owner.as_deref()) else { return Ok(()) };
-        present(held.ask(async { held.client.delete(&path, None).await }).await)?;
+        present(held.client.delete(&path).await)?;
         Err(SessionError::Refused { why: rights::advice(&self.directory, acl) })
     }
 
@@ -205,30 +201,22 @@ impl Queue {
             }
         }
         let path = self.path(name);
+        // Both requests are sent before the first answer is awaited.
+        let client = &held.client;
         let read = if self.is_watched(state, held, &path, true) {
-            held.ask(async {
-                // Both requests are sent before the first answer is awaited.
-                let (own, election) = (held.client.get_data(&path), held.client.get_data(&self.directory));
-                let ((_, stat), (request, _)) = (own.await?, election.await?);
-                Ok((stat, request))
-            })
-            .await
+            let read = try_join!(client.data(&path), client.data(&self.directory));
+            read.map(|((_, stat), (request, _))| (stat, request))
         } else {
             state.watched = None;
             self.stale.send_replace(false);
-            let read = held.ask(async {
-                let own = held.client.get_and_watch_data(&path);
-                let election = held.client.get_and_watch_data(&self.directory);
-                Ok((own.await?, election.await?))
-            });
-            read.await.and_then(|((_, stat, end), (request, _, requests))| {
+            let read = try_join!(client.watch_data(&path), client.watch_data(&self.directory));
+            read.and_then(|((_, stat, end), (request, _, requests))| {
                 self.watch(state, held, path.clone(), vec![end, requests])?;
                 Ok((stat, request))
             })
         };
         let Some((stat, request)) = present(read)? else { return Ok(None) };
         held.check_owner(stat.ephemeral_owner)?;
-        held.verify(&self.directory, self.link.rights()).await?;
         let asked = Request::decode(&request).and_then(|request| request.token);
         if let Some(own) = &mut state.own {
             own.is_first = true;
@@ -263,7 +251,7 @@ impl Queue {
         };
         if let Some(name) = name {
             let path = self.path(&name);
-            present(held.ask(async { held.client.delete(&path, None).await }).await)?;
+            present(held.client.delete(&path).await)?;
         }
         *state = State::default();
         // Waiters for a change must read again, which sets watches on other znodes.
@@ -273,8 +261,8 @@ impl Queue {
 
     /// Removes the entry from the queue, and ends the session unless other elections use it.
     pub(crate) async fn end(&self, session: &SessionId) -> Result<(), SessionError> {
-        // If other elections go on using the session, the entry must still be removed. If not: the client library may report the end of the
-        // session without an answer of the servers, but the servers confirm a deletion.
+        // If other elections go on using the session, the entry must still be removed. If not: the session also ends without an answer of
+        // the servers, when none is reached for long, but the servers confirm a deletion.
         match self.leave(session).await {
             Ok(()) | Err(SessionError::Ended { .. }) => self.link.end(session, &self.directory).await,
             Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => Err(error),
@@ -284,10 +272,10 @@ impl Queue {
     /// Removes the entry of a dropped handle, and ends `used`, its sessions, unless others use them. Its leadership, if it had one, is
     /// valid for the timeout of a session, so this is done after that time.
     pub(crate) async fn tidy_up(&self, used: Vec<Arc<Held>>) {
-        let Some(longest) = used.iter().map(|held| held.granted()).max() else { return };
+        let Some(longest) = used.iter().map(|held| held.client.granted()).max() else { return };
         sleep(longest).await;
         let own = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
-        // If no other election uses the session, this drops the last reference, and the client library closes it.
+        // If no other election uses the session, this drops the last reference, and the client closes it.
         drop(used);
         let Some(session) = own else { return };
         while let Err(SessionError::NoAnswer { .. } | SessionError::Refused { .. }) =
@@ -311,7 +299,11 @@ impl Queue {
     }
 
     /// Returns the first entry, `Some(None)` if there is none, or `None` if the queue has changed meanwhile.
-    async fn look_at_first(&self, state: &mut State, held: &Held) -> Result<Option<Option<Entry>>, Error> {
+    async fn look_at_first(
+        &self,
+        state: &mut State,
+        held: &Held,
+    ) -> Result<Option<Option<Entry>>, ClientError> {
         let Some(queue) = self.list(held).await? else {
             let is_missing = self.watch_for_beginning(state, held).await?;
             return Ok(is_missing.then_some(None));
@@ -330,8 +322,8 @@ impl Queue {
         }
         state.watched = None;
         self.stale.send_replace(false);
-        let listed = held.ask(async { held.client.list_and_watch_children(&self.directory).await });
-        let Some((children, watcher)) = unless_missing(listed.await)? else { return Ok(None) };
+        let listed = held.client.watch_children(&self.directory).await;
+        let Some((children, watcher)) = unless_missing(listed)? else { return Ok(None) };
         self.watch(state, held, self.directory.clone(), vec![watcher])?;
         let is_empty = !children.iter().any(|name| self.layout.parse(name).is_some());
         Ok(is_empty.then_some(None))
@@ -344,17 +336,16 @@ impl Queue {
             let mut found = false;
             for entry in self.list(&held).await?.unwrap_or_default() {
                 let path = self.path(&entry.name);
-                let read = held.ask(async { held.client.get_data(&path).await }).await;
+                let read = held.client.data(&path).await;
                 let Some((data, _)) = unless_missing(read)? else { continue };
                 if Data::decode(&data).is_some_and(|data| data.holder.identity == *dead) {
-                    let deleted = held.ask(async { held.client.delete(&path, None).await }).await;
-                    unless_missing(deleted)?;
+                    unless_missing(held.client.delete(&path).await)?;
                     found = true;
                 }
             }
             Ok(found)
         };
-        evict.await.map_err(|error: Error| told(&error))
+        evict.await.map_err(|error: ClientError| told(&error))
     }
 
     pub(crate) async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
@@ -378,27 +369,23 @@ impl Queue {
         let queue = self.list(held).await.map_err(|error| told(&error))?.unwrap_or_default();
         let Some(first) = queue.first() else { return Ok(Some(false)) };
         let path = self.path(&first.name);
-        let read = held.ask(async { held.client.get_data(&path).await }).await;
-        let Some((data, stat)) = present(read)? else { return Ok(None) };
+        let Some((data, stat)) = present(held.client.data(&path).await)? else { return Ok(None) };
         if Data::decode(&data).is_none() || token_of(&stat) != token {
             return Ok(Some(false));
         }
-        let read = held.ask(async { held.client.get_data(&self.directory).await }).await;
-        let Some((data, of_election)) = present(read)? else { return Ok(None) };
+        let Some((data, of_election)) = present(held.client.data(&self.directory).await)? else {
+            return Ok(None);
+        };
         let Some(request) = Request::decode(&data) else {
             let why = "a request to resign is written into the election's znode, and there are data of somebody else's";
             return Err(SessionError::Refused { why: why.to_owned() });
         };
         let asked = request.asked(token, by).encode();
-        let written = held.ask(async {
-            let mut writer = held.client.new_multi_writer();
-            writer.add_check_version(&path, stat.version)?;
-            writer.add_set_data(&self.directory, &asked, Some(of_election.version))?;
-            writer.commit().await.map_err(Error::from)
-        });
+        let written =
+            held.client.set_data_if((&self.directory, of_election.version), &asked, (&path, stat.version));
         match written.await {
-            Ok(_) => Ok(Some(true)),
-            Err(Error::BadVersion | Error::NoNode) => Ok(None),
+            Ok(()) => Ok(Some(true)),
+            Err(ClientError::BadVersion | ClientError::NoNode) => Ok(None),
             Err(error) => Err(told(&error)),
         }
     }
@@ -414,12 +401,12 @@ impl Queue {
     }
 
     /// Returns the children of the election's znode; `None` if it does not exist.
-    async fn children(&self, held: &Held) -> Result<Option<Vec<String>>, Error> {
-        unless_missing(held.ask(async { held.client.list_children(&self.directory).await }).await)
+    async fn children(&self, held: &Held) -> Result<Option<Vec<String>>, ClientError> {
+        unless_missing(held.client.children(&self.directory).await)
     }
 
     /// Returns the queue in order.
-    async fn list(&self, held: &Held) -> Result<Option<Vec<Named>>, Error> {
+    async fn list(&self, held: &Held) -> Result<Option<Vec<Named>>, ClientError> {
         match self.children(held).await? {
             Some(children) => self.in_order(held, &children).await.map(Some),
             None => Ok(None),
@@ -427,7 +414,7 @@ impl Queue {
     }
 
     /// Returns the entries among these children, in the order of the queue.
-    async fn in_order(&self, held: &Held, children: &[String]) -> Result<Vec<Named>, Error> {
+    async fn in_order(&self, held: &Held, children: &[String]) -> Result<Vec<Named>, ClientError> {
         let mut queue: Vec<Named> = children.iter().filter_map(|name| self.layout.parse(name)).collect();
         if layout::sort(&mut queue) {
             return Ok(queue);
@@ -435,7 +422,7 @@ impl Queue {
         let mut dated = Vec::new();
         for entry in queue {
             let path = self.path(&entry.name);
-            if let Some(stat) = held.ask(async { held.client.check_stat(&path).await }).await? {
+            if let Some(stat) = held.client.stat(&path).await? {
                 dated.push((stat.czxid, entry));
             }
         }
@@ -453,16 +440,16 @@ impl Queue {
                 return Ok(None);
             };
             let path = self.path(&name);
-            let stat = held.ask(async { held.client.check_stat(&path).await }).await?;
+            let stat = held.client.stat(&path).await?;
             Ok(stat.map(|stat| (name, stat)))
         };
-        find.await.map_err(|error: Error| told(&error))
+        find.await.map_err(|error: ClientError| told(&error))
     }
 
     /// Returns the candidate of this entry; `None` if the entry is gone.
-    async fn entry(&self, held: &Held, named: &Named) -> Result<Option<Entry>, Error> {
+    async fn entry(&self, held: &Held, named: &Named) -> Result<Option<Entry>, ClientError> {
         let path = self.path(&named.name);
-        let read = unless_missing(held.ask(async { held.client.get_data(&path).await }).await)?;
+        let read = unless_missing(held.client.data(&path).await)?;
         Ok(read.map(|(data, stat)| Entry {
             holder: entry::holder(&named.name, &data, stat.ephemeral_owner),
             token: token_of(&stat),
@@ -479,26 +466,24 @@ impl Queue {
     }
 
     /// Sets a watch for a change or the deletion of this entry; `false` if it does not exist.
-    async fn watch_stat(&self, state: &mut State, held: &Held, path: String) -> Result<bool, Error> {
+    async fn watch_stat(&self, state: &mut State, held: &Held, path: String) -> Result<bool, ClientError> {
         if self.is_watched(state, held, &path, false) {
             return Ok(true);
         }
         state.watched = None;
         self.stale.send_replace(false);
-        let looked = held.ask(async { held.client.check_and_watch_stat(&path).await }).await;
-        let (stat, watcher) = looked?;
-        if stat.is_some() {
-            self.watch(state, held, path, vec![watcher])?;
-        }
-        Ok(stat.is_some())
+        let Some((_, _, watcher)) = unless_missing(held.client.watch_data(&path).await)? else {
+            return Ok(false);
+        };
+        self.watch(state, held, path, vec![watcher])?;
+        Ok(true)
     }
 
     /// Sets a watch for the creation of the election's znode; `false` if it exists.
-    async fn watch_for_beginning(&self, state: &mut State, held: &Held) -> Result<bool, Error> {
+    async fn watch_for_beginning(&self, state: &mut State, held: &Held) -> Result<bool, ClientError> {
         state.watched = None;
         self.stale.send_replace(false);
-        let looked = held.ask(async { held.client.check_and_watch_stat(&self.directory).await }).await;
-        let (stat, watcher) = looked?;
+        let (stat, watcher) = held.client.watch_stat(&self.directory).await?;
         if stat.is_none() {
             self.watch(state, held, self.directory.clone(), vec![watcher])?;
         }
@@ -507,30 +492,33 @@ impl Queue {
 
     fn is_watched(&self, state: &State, held: &Held, path: &str, requests: bool) -> bool {
         let is_so = |watched: &Watched| {
-            watched.path == path && watched.owner == held.owner && (watched.requests || !requests)
+            watched.path == path
+                && watched.session == held.client.session()
+                && (watched.requests || !requests)
         };
         state.watched.as_ref().is_some_and(is_so) && !*self.stale.borrow()
     }
 
-    /// Waits in tasks for the watches to fire, which they also do when the session ends. A second watch is for requests to resign.
+    /// Waits in tasks for the watches to fire, which they also do when the session has got another connection, or ends. A second watch is
+    /// for requests to resign.
     fn watch(
         &self,
         state: &mut State,
         held: &Held,
         path: String,
-        watchers: Vec<OneshotWatcher>,
-    ) -> Result<(), Error> {
+        watchers: Vec<ZnodeWatch>,
+    ) -> Result<(), ClientError> {
         let requests = watchers.len() > 1;
-        let wait = |watcher: OneshotWatcher| {
+        let wait = |watcher: ZnodeWatch| {
             let stale = self.stale.clone();
             runtime::spawn(async move {
-                watcher.changed().await;
+                watcher.fired().await;
                 stale.send_replace(true);
             })
         };
         let tasks: Result<_, _> = watchers.into_iter().map(wait).collect();
-        let tasks = tasks.map_err(Error::UnexpectedError)?;
-        state.watched = Some(Watched { path, owner: held.owner, requests, _tasks: tasks });
+        let tasks = tasks.map_err(ClientError::NoAnswer)?;
+        state.watched = Some(Watched { path, session: held.client.session(), requests, _tasks: tasks });
         Ok(())
     }
 }
@@ -544,15 +532,15 @@ fn token_of(stat: &Stat) -> FencingToken {
     FencingToken(stat.czxid.cast_unsigned())
 }
 
-fn unless_missing<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+fn unless_missing<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match result {
         Ok(found) => Ok(Some(found)),
-        Err(Error::NoNode) => Ok(None),
+        Err(ClientError::NoNode) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn present<T>(result: Result<T, Error>) -> Result<Option<T>, SessionError> {
+fn present<T>(result: Result<T, ClientError>) -> Result<Option<T>, SessionError> {
     unless_missing(result).map_err(|error| told(&error))
 }
 

@@ -79,7 +79,6 @@ pub(crate) async fn a_session_that_the_servers_have_ended_is_told_as_ended(ensem
     assert!(matches!(a.campaign(&again, &holder("a")).await, Ok(QueuePosition::Behind { .. })));
 }
 
-/// The client library does not report it.
 pub(crate) async fn a_cut_session_is_counted_on_no_longer(mut ensemble: ZooKeeper) {
     let a = open_at(&ensemble.address(0), "cut").await;
     let of_a = begin_with(&*a, LONG).await;
