@@ -321,7 +321,8 @@ async fn fragments_are_made_as_they_are_read() {
         fragment: true,
         ..Default::default()
     };
-    let wish = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) }.encode_to_vec();
+    let wish =
+        api::WatchRequest { request_union: Some(api::RequestUnion::CreateRequest(create)) }.encode_to_vec();
     // The window has room for the first answer, which says that the watcher is there.
     let attacker = Attacker::connect(&served.address, 100).await;
     let mut streams = Vec::new();
@@ -345,8 +346,9 @@ async fn fragments_are_made_as_they_are_read() {
 async fn the_keys_of_watchers_are_counted() {
     let served = Served::start("budget-watchers", false);
     let asked = served.ask().await;
-    let create =
-        |key: Vec<u8>| api::WatchUnion::Create(api::WatchCreateRequest { key, ..Default::default() });
+    let create = |key: Vec<u8>| {
+        api::RequestUnion::CreateRequest(api::WatchCreateRequest { key, ..Default::default() })
+    };
     let before = served.memory().0;
     let mut watches = asked.watches(create(b"short".to_vec())).await;
     assert!(!watches.answer().await.unwrap().canceled);
@@ -465,8 +467,8 @@ async fn input_that_is_not_taken_is_bounded() {
     let served = Served::start("budget-input", false);
     let asked = served.ask().await;
     let before = served.memory().0;
-    let progress = api::WatchUnion::Progress(api::WatchProgressRequest {});
-    let wish = prefixed(&api::WatchRequest { request: Some(progress) }.encode_to_vec());
+    let progress = api::RequestUnion::ProgressRequest(api::WatchProgressRequest {});
+    let wish = prefixed(&api::WatchRequest { request_union: Some(progress) }.encode_to_vec());
     let mut streams = tokio::task::JoinSet::new();
     for _ in 0..100 {
         let attacker = Attacker::connect(&served.address, 0).await;
@@ -492,7 +494,7 @@ async fn thousands_of_small_messages_at_once_are_answered() {
     const MESSAGES: usize = 3_000;
     let served = Served::start("budget-burst", false);
     let create = api::WatchCreateRequest { key: b"k".to_vec(), ..Default::default() };
-    let create = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) };
+    let create = api::WatchRequest { request_union: Some(api::RequestUnion::CreateRequest(create)) };
     for (path, message) in [
         (method::LEASE_KEEP_ALIVE, api::LeaseKeepAliveRequest { id: 7 }.encode_to_vec()),
         (method::WATCH, create.encode_to_vec()),
@@ -524,7 +526,7 @@ async fn the_operations_of_a_transaction_are_counted_before_they_are_decoded() {
     let asked = served.ask().await;
     let before = served.memory().0;
     let empty = api::TxnRequest { success: vec![api::RequestOp::default(); 900_000], ..Default::default() };
-    let within = api::RequestOp { request: Some(api::Request::Txn(empty.clone())) };
+    let within = api::RequestOp { request: Some(api::Request::RequestTxn(empty.clone())) };
     let nested = api::TxnRequest { failure: vec![within], ..Default::default() };
     for transaction in [empty, nested] {
         let mut answers = tokio::task::JoinSet::new();

@@ -9,11 +9,15 @@ use primacy_testbed::keepers::Keepers;
 use tonic::Code;
 
 fn put(key: &str, length: usize) -> api::Request {
-    api::Request::Put(api::PutRequest { key: key.into(), value: vec![7; length], ..Default::default() })
+    api::Request::RequestPut(api::PutRequest {
+        key: key.into(),
+        value: vec![7; length],
+        ..Default::default()
+    })
 }
 
 fn all() -> api::Request {
-    api::Request::Range(api::RangeRequest { key: vec![0], range_end: vec![0], ..Default::default() })
+    api::Request::RequestRange(api::RangeRequest { key: vec![0], range_end: vec![0], ..Default::default() })
 }
 
 fn transaction(operations: Vec<api::Request>) -> api::TxnRequest {
@@ -41,7 +45,7 @@ async fn transactions_over_many_keys_leave_others_their_turn_also_after_a_restar
         ..Default::default()
     };
     // All nodes apply the first; the second only reads, and only the node that is asked does it.
-    let sorted = |count| vec![api::Request::Range(sorted.clone()); count];
+    let sorted = |count| vec![api::Request::RequestRange(sorted.clone()); count];
     for costly in [transaction([sorted(3), vec![put("z", 1)]].concat()), transaction(sorted(11))] {
         // What is no more than a request may cost is done.
         asked.ask::<_, api::TxnResponse>(method::TXN, &costly).await.unwrap();
@@ -114,7 +118,7 @@ async fn values_that_are_kept_cost_no_time_for_their_length_also_after_a_restart
     }
     let keep = |key: &String| {
         let key = key.clone().into_bytes();
-        api::Request::Put(api::PutRequest { key, ignore_value: true, ..Default::default() })
+        api::Request::RequestPut(api::PutRequest { key, ignore_value: true, ..Default::default() })
     };
     let keeps = transaction(keys.iter().map(keep).collect());
     for _ in 0..600 {
@@ -137,7 +141,7 @@ async fn values_that_are_kept_cost_no_time_for_their_length_also_after_a_restart
         sort_target: api::SortTarget::Value.into(),
         ..Default::default()
     };
-    let sorts = |count| vec![api::Request::Range(sorted.clone()); count];
+    let sorts = |count| vec![api::Request::RequestRange(sorted.clone()); count];
     for costly in [[vec![put("z", 1)], sorts(1)].concat(), sorts(20)] {
         let answer = asked.ask::<_, api::TxnResponse>(method::TXN, &transaction(costly)).await.map(drop);
         let text = "etcdserver: request looks at too many entries: ask for fewer keys at a time";
@@ -155,7 +159,7 @@ async fn a_small_request_that_would_cost_much_is_refused_and_ends_no_node() {
         asked.ask::<_, api::TxnResponse>(method::TXN, &put).await.unwrap();
     }
     // 26³ ranges in 173 KB, as they once ended all nodes at each restart.
-    let nested = |within: Vec<api::Request>| api::Request::Txn(transaction(within));
+    let nested = |within: Vec<api::Request>| api::Request::RequestTxn(transaction(within));
     let inner = nested(vec![all(); 26]);
     let middle = nested(vec![inner; 26]);
     let poison = transaction([vec![put("z", 1)], vec![middle; 25]].concat());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::Ground;
 use primacy_conformance::live::etcd::Tls;
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb, v3lockpb};
 use primacy_stores::etcd::{EtcdClient, RequestError};
 use primacy_testbed::etcd_api::{self, Asked};
 use tonic::Code;
@@ -33,9 +33,9 @@ async fn write(asked: &Asked, key: &str, value: &[u8]) -> i64 {
     answer.header.unwrap().revision
 }
 
-fn watch(key: &str, start_revision: i64) -> api::WatchUnion {
+fn watch(key: &str, start_revision: i64) -> api::RequestUnion {
     let key = key.as_bytes().to_vec();
-    api::WatchUnion::Create(api::WatchCreateRequest { key, start_revision, ..Default::default() })
+    api::RequestUnion::CreateRequest(api::WatchCreateRequest { key, start_revision, ..Default::default() })
 }
 
 /// Writes a file that others may not read.
@@ -125,11 +125,11 @@ async fn what_a_user_has_begun_ends_when_the_user_is_removed() {
     let mut kept_alive = anna.keeps_alive(lease.id).await;
     assert_eq!(kept_alive.answer().await.unwrap().ttl, 600);
     let mut leaders = anna.observe("e");
-    let lock = |lease| recipes::LockRequest { name: b"l".to_vec(), lease };
-    let _: recipes::LockResponse = anna.ask(method::LOCK, &lock(lease.id)).await.unwrap();
+    let lock = |lease| v3lockpb::LockRequest { name: b"l".to_vec(), lease };
+    let _: v3lockpb::LockResponse = anna.ask(method::LOCK, &lock(lease.id)).await.unwrap();
     let waits = tokio::spawn({
         let (anna, lock) = (anna.clone(), lock(0));
-        async move { anna.ask::<_, recipes::LockResponse>(method::LOCK, &lock).await }
+        async move { anna.ask::<_, v3lockpb::LockResponse>(method::LOCK, &lock).await }
     });
     let places = async |asked: &Asked| {
         let range =
@@ -372,14 +372,13 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
         let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &grant).await.unwrap();
     }
     let name = b"e".to_vec();
-    let campaign = |lease| recipes::CampaignRequest { name: name.clone(), lease, value: b"v".to_vec() };
-    let won: recipes::CampaignResponse = asked.ask(method::CAMPAIGN, &campaign(7)).await.unwrap();
+    let campaign = |lease| v3electionpb::CampaignRequest { name: name.clone(), lease, value: b"v".to_vec() };
+    let won: v3electionpb::CampaignResponse = asked.ask(method::CAMPAIGN, &campaign(7)).await.unwrap();
     assert_eq!(won.leader.unwrap().key, b"e/7");
     let second = campaign(8);
-    let campaigning =
-        tokio::spawn(
-            async move { waits.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &second).await },
-        );
+    let campaigning = tokio::spawn(async move {
+        waits.ask::<_, v3electionpb::CampaignResponse>(method::CAMPAIGN, &second).await
+    });
     let queue = api::RangeRequest { key: b"e/".to_vec(), range_end: b"e0".to_vec(), ..Default::default() };
     let count = async || {
         let answer: api::RangeResponse = asked.ask(method::RANGE, &queue).await.unwrap();
@@ -396,10 +395,9 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
     // A candidate that waits when its session ends has not won.
     let waits = Asked::new(&cluster.endpoint(0)).await;
     let second = campaign(8);
-    let campaigning =
-        tokio::spawn(
-            async move { waits.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &second).await },
-        );
+    let campaigning = tokio::spawn(async move {
+        waits.ask::<_, v3electionpb::CampaignResponse>(method::CAMPAIGN, &second).await
+    });
     until(2).await;
     for lease in [8, 7] {
         let revoke = api::LeaseRevokeRequest { id: lease };
@@ -447,7 +445,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
         EtcdClient::new(&format!("etcd://{login}{hosts}?ca={ca}&cert={cert}&key={key}")).unwrap()
     };
     let write = || {
-        let put = api::RequestOp { request: Some(api::Request::Put(put("k", b"v"))) };
+        let put = api::RequestOp { request: Some(api::Request::RequestPut(put("k", b"v"))) };
         api::TxnRequest { success: vec![put], ..Default::default() }
     };
     let read = || api::RangeRequest { key: b"k".to_vec(), ..Default::default() };

@@ -58,7 +58,7 @@ async fn look(asked: &Asked, key: &str) -> usize {
 /// All changes from now on.
 async fn watch(asked: &Asked) -> Watches {
     let all = api::WatchCreateRequest { key: vec![0], range_end: vec![0], ..Default::default() };
-    let mut watches = asked.watches(api::WatchUnion::Create(all)).await;
+    let mut watches = asked.watches(api::RequestUnion::CreateRequest(all)).await;
     assert!(watches.answer().await.unwrap().created);
     watches
 }

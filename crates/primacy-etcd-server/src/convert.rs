@@ -129,10 +129,12 @@ pub(super) fn transaction(request: api::TxnRequest, operations_max: usize) -> Re
 
 fn operation(request: api::RequestOp, operations_max: usize) -> Result<Operation, Known> {
     match request.request {
-        Some(api::Request::Range(range)) => Ok(Operation::Read(Box::new(read(range)?))),
-        Some(api::Request::Put(put)) => Ok(Operation::Write(write(put)?)),
-        Some(api::Request::DeleteRange(range)) => Ok(Operation::Delete(delete(range)?)),
-        Some(api::Request::Txn(within)) => Ok(Operation::Transaction(transaction(within, operations_max)?)),
+        Some(api::Request::RequestRange(range)) => Ok(Operation::Read(Box::new(read(range)?))),
+        Some(api::Request::RequestPut(put)) => Ok(Operation::Write(write(put)?)),
+        Some(api::Request::RequestDeleteRange(range)) => Ok(Operation::Delete(delete(range)?)),
+        Some(api::Request::RequestTxn(within)) => {
+            Ok(Operation::Transaction(transaction(within, operations_max)?))
+        }
         // etcd has this text for every cause.
         None => Err(Known::KEY_NOT_FOUND),
     }
@@ -188,7 +190,7 @@ pub(super) fn event(change: &Change) -> api::Event {
             (api::EventType::Delete, api::KeyValue { key, mod_revision, ..Default::default() })
         }
     };
-    api::Event { kind: kind.into(), kv: Some(kv), prev_kv: change.previous.as_ref().map(key_value) }
+    api::Event { r#type: kind.into(), kv: Some(kv), prev_kv: change.previous.as_ref().map(key_value) }
 }
 
 /// Returns the bytes of these entries in an answer, with their overhead.
@@ -244,15 +246,15 @@ pub(super) fn txn_response(held: bool, answers: &[Answer], header: api::Response
 fn within(answer: &Answer) -> api::Response {
     let at = |version: Version| api::ResponseHeader { revision: signed(version.0), ..Default::default() };
     match answer {
-        Answer::Found(found) => api::Response::Range(range_response(found, at(found.version))),
+        Answer::Found(found) => api::Response::ResponseRange(range_response(found, at(found.version))),
         Answer::Written { version, previous } => {
-            api::Response::Put(put_response(previous.as_ref(), at(*version)))
+            api::Response::ResponsePut(put_response(previous.as_ref(), at(*version)))
         }
         Answer::Deleted { version, count, previous } => {
-            api::Response::DeleteRange(delete_response(*count, previous, at(*version)))
+            api::Response::ResponseDeleteRange(delete_response(*count, previous, at(*version)))
         }
         Answer::Decided { held, answers } => {
-            api::Response::Txn(txn_response(*held, answers, api::ResponseHeader::default()))
+            api::Response::ResponseTxn(txn_response(*held, answers, api::ResponseHeader::default()))
         }
         Answer::Ended { .. } | Answer::Done => unreachable!("no part of a transaction is answered so"),
     }

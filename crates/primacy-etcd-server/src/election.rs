@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy::stores::etcd::api::recipes;
+use primacy::stores::etcd::api::v3electionpb;
 use primacy_kv::command::{
     Bytes, Change, Happened, Keys, Operation, Previous, Read, SessionId, Transaction, Version,
 };
@@ -25,8 +25,8 @@ const OBSERVED_MAX: usize = 16;
 /// Campaigns, and answers when the election is won. A client that disconnects earlier leaves the queue.
 pub(super) async fn campaign(
     services: Arc<Services>,
-    request: recipes::CampaignRequest,
-) -> Result<recipes::CampaignResponse, Status> {
+    request: v3electionpb::CampaignRequest,
+) -> Result<v3electionpb::CampaignResponse, Status> {
     let backend = services.backend();
     let session = recipe::session(backend, request.lease).await.map_err(within_recipe)?;
     let beginning = recipe::beginning(&request.name);
@@ -52,8 +52,8 @@ pub(super) async fn campaign(
         return Err(within_recipe(Known::LEASE_NOT_FOUND));
     }
     placed.keep();
-    let leader = recipes::LeaderKey { name: request.name, key: key.to_vec(), rev, lease: session.get() };
-    Ok(recipes::CampaignResponse { header: Some(services.header(version)), leader: Some(leader) })
+    let leader = v3electionpb::LeaderKey { name: request.name, key: key.to_vec(), rev, lease: session.get() };
+    Ok(v3electionpb::CampaignResponse { header: Some(services.header(version)), leader: Some(leader) })
 }
 
 /// Writes a leader's value, if it still leads.
@@ -77,13 +77,13 @@ async fn say(
 
 pub(super) async fn proclaim(
     services: Arc<Services>,
-    request: recipes::ProclaimRequest,
-) -> Result<recipes::ProclaimResponse, Status> {
+    request: v3electionpb::ProclaimRequest,
+) -> Result<v3electionpb::ProclaimResponse, Status> {
     let leader = request.leader.ok_or(Known::NO_LEADER_KEY)?;
     let session = recipe::session(services.backend(), leader.lease).await.map_err(within_recipe)?;
     let key = named(leader.key)?;
     let version = say(&services, &key, leader.rev, request.value.into(), session).await?;
-    Ok(recipes::ProclaimResponse { header: Some(services.header(version)) })
+    Ok(v3electionpb::ProclaimResponse { header: Some(services.header(version)) })
 }
 
 fn named(key: Vec<u8>) -> Result<Bytes, Status> {
@@ -92,39 +92,39 @@ fn named(key: Vec<u8>) -> Result<Bytes, Status> {
 
 pub(super) async fn resign(
     services: Arc<Services>,
-    request: recipes::ResignRequest,
-) -> Result<recipes::ResignResponse, Status> {
+    request: v3electionpb::ResignRequest,
+) -> Result<v3electionpb::ResignResponse, Status> {
     let leader = request.leader.ok_or(Known::NO_LEADER_KEY)?;
     let take_out = recipe::take_out(&named(leader.key)?, leader.rev);
     let (version, _) = super::kv::operate(&services, take_out).await.map_err(within_recipe)?;
-    Ok(recipes::ResignResponse { header: Some(services.header(version)) })
+    Ok(v3electionpb::ResignResponse { header: Some(services.header(version)) })
 }
 
 pub(super) async fn leader(
     services: Arc<Services>,
-    request: recipes::LeaderRequest,
-) -> Result<recipes::LeaderResponse, Status> {
+    request: v3electionpb::LeaderRequest,
+) -> Result<v3electionpb::LeaderResponse, Status> {
     let first = recipe::first_of(&recipe::beginning(&request.name));
     let found = recipe::find(&services, first).await.map_err(within_recipe)?;
     let entry = found.entries.first().ok_or(Known::NOBODY_LEADS)?;
     Ok(told(&services, entry, found.version))
 }
 
-fn told(services: &Services, entry: &Entry, version: Version) -> recipes::LeaderResponse {
+fn told(services: &Services, entry: &Entry, version: Version) -> v3electionpb::LeaderResponse {
     let header: api::ResponseHeader = services.header(version);
-    recipes::LeaderResponse { header: Some(header), kv: Some(convert::key_value(entry)) }
+    v3electionpb::LeaderResponse { header: Some(header), kv: Some(convert::key_value(entry)) }
 }
 
 /// The channel to an observer.
-type Observer = mpsc::Sender<Result<recipes::LeaderResponse, Status>>;
+type Observer = mpsc::Sender<Result<v3electionpb::LeaderResponse, Status>>;
 
 /// Sends each leader, and each of its values, until the client disconnects, or until the nodes have no leader and the
 /// client requires one.
 pub(super) fn observe(
     services: Arc<Services>,
-    request: recipes::LeaderRequest,
+    request: v3electionpb::LeaderRequest,
     wants_leader: bool,
-) -> WhileLed<recipes::LeaderResponse> {
+) -> WhileLed<v3electionpb::LeaderResponse> {
     let hub = Arc::clone(&services.hub);
     let (observer, receiver) = mpsc::channel(OBSERVED_MAX);
     tokio::spawn(async move {

@@ -100,12 +100,17 @@ fn freshness_of(request: &api::TxnRequest) -> Option<Freshness> {
     let mut freshness = Freshness::Here;
     for operation in operations {
         match &operation.request {
-            Some(api::Request::Range(range)) => {
+            Some(api::Request::RequestRange(range)) => {
                 if convert::freshness(range) == Freshness::Newest {
                     freshness = Freshness::Newest;
                 }
             }
-            Some(api::Request::Put(_) | api::Request::DeleteRange(_) | api::Request::Txn(_)) | None => {
+            Some(
+                api::Request::RequestPut(_)
+                | api::Request::RequestDeleteRange(_)
+                | api::Request::RequestTxn(_),
+            )
+            | None => {
                 return None;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use primacy::stores::etcd::api::recipes;
+use primacy::stores::etcd::api::v3lockpb;
 use primacy_kv::command::{Answer, Bytes, Delete, Keys, Operation, Previous, Read, Transaction};
 use primacy_kv::entry::Entry;
 use tonic::Status;
@@ -15,8 +15,8 @@ use super::{convert, kv};
 /// Waits for the lock, and answers when the client has it. A client that disconnects earlier leaves the queue.
 pub(super) async fn lock(
     services: Arc<Services>,
-    request: recipes::LockRequest,
-) -> Result<recipes::LockResponse, Status> {
+    request: v3lockpb::LockRequest,
+) -> Result<v3lockpb::LockResponse, Status> {
     let backend = services.backend();
     let session = recipe::session(backend, request.lease).await.map_err(within_recipe)?;
     let beginning = recipe::beginning(&request.name);
@@ -43,18 +43,18 @@ pub(super) async fn lock(
         }
     }
     placed.keep();
-    Ok(recipes::LockResponse { header: Some(services.header(version)), key: key.to_vec() })
+    Ok(v3lockpb::LockResponse { header: Some(services.header(version)), key: key.to_vec() })
 }
 
 pub(super) async fn unlock(
     services: Arc<Services>,
-    request: recipes::UnlockRequest,
-) -> Result<recipes::UnlockResponse, Status> {
+    request: v3lockpb::UnlockRequest,
+) -> Result<v3lockpb::UnlockResponse, Status> {
     if request.key.is_empty() {
         return Err(within_recipe(Known::EMPTY_KEY));
     }
     let delete = Delete { keys: Keys::One(request.key.into()), previous: Previous::Unwanted };
     let deleted = kv::operate(&services, Operation::Delete(delete)).await;
     let (version, _): (_, Answer) = deleted.map_err(within_recipe)?;
-    Ok(recipes::UnlockResponse { header: Some(services.header(version)) })
+    Ok(v3lockpb::UnlockResponse { header: Some(services.header(version)) })
 }

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(check_encoded(&lists(most + 1)), Err(Known::TOO_MANY_OPERATIONS));
         let mut deep = lists(12);
         for _ in 12..most {
-            let within = RequestOp { request: Some(Request::Txn(deep)) };
+            let within = RequestOp { request: Some(Request::RequestTxn(deep)) };
             deep = TxnRequest { success: vec![within], ..TxnRequest::default() };
         }
         assert_eq!(check_encoded(&deep), Ok(()));

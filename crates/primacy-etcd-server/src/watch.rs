@@ -185,10 +185,10 @@ impl Answers {
     }
 
     pub(super) fn take_wish(&mut self, wish: api::WatchRequest) {
-        match wish.request {
-            Some(api::WatchUnion::Create(create)) => self.begin(create),
-            Some(api::WatchUnion::Cancel(cancel)) => self.end(cancel.watch_id),
-            Some(api::WatchUnion::Progress(_)) => self.progress_asked = true,
+        match wish.request_union {
+            Some(api::RequestUnion::CreateRequest(create)) => self.begin(create),
+            Some(api::RequestUnion::CancelRequest(cancel)) => self.end(cancel.watch_id),
+            Some(api::RequestUnion::ProgressRequest(_)) => self.progress_asked = true,
             None => {}
         }
     }
@@ -229,13 +229,13 @@ impl Answers {
         if matches!(&keys, Keys::Between(first, end) if first >= end) {
             return Err("mvcc: watcher range is empty".to_owned());
         }
-        let unwanted = |filter: api::WatchFilter| create.filters.contains(&filter.into());
+        let unwanted = |filter: api::FilterType| create.filters.contains(&filter.into());
         let wish = Wish {
             keys,
             previous: if create.prev_kv { Previous::Wanted } else { Previous::Unwanted },
             kinds: Kinds {
-                writes: !unwanted(api::WatchFilter::NoPut),
-                deletions: !unwanted(api::WatchFilter::NoDelete),
+                writes: !unwanted(api::FilterType::Noput),
+                deletions: !unwanted(api::FilterType::Nodelete),
             },
         };
         let from = match u64::try_from(create.start_revision) {
@@ -357,7 +357,9 @@ mod tests {
         let mut answers = Answers::new(Services::on_loopback(hub), None, false, None);
         for (key, progress_notify) in [("a", true), ("b", true), ("a", false)] {
             let create = api::WatchCreateRequest { key: key.into(), progress_notify, ..Default::default() };
-            answers.take_wish(api::WatchRequest { request: Some(api::WatchUnion::Create(create)) });
+            answers.take_wish(api::WatchRequest {
+                request_union: Some(api::RequestUnion::CreateRequest(create)),
+            });
         }
         for watcher in 0..3 {
             assert_eq!(told(&mut answers).await, (watcher, 0, 1), "it is there");
@@ -410,8 +412,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn progress_that_is_asked_for_is_of_all_that_was_written_before() {
         let (map, mut answers) = three().await;
-        let progress =
-            || api::WatchRequest { request: Some(api::WatchUnion::Progress(api::WatchProgressRequest {})) };
+        let progress = || api::WatchRequest {
+            request_union: Some(api::RequestUnion::ProgressRequest(api::WatchProgressRequest {})),
+        };
         let version = write(&map, b"other");
         answers.take_wish(progress());
         assert_eq!(told(&mut answers).await, (NO_WATCHER, 0, version));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use primacy_conformance::live::etcd::{Etcd, Tls};
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -96,8 +96,8 @@ impl Asked {
     pub async fn reach(&self, path: &str, name: &str) -> Result<(), (Code, String)> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
-        let codec = ProstCodec::<recipes::LeaderRequest, api::StatusResponse>::default();
-        let question = recipes::LeaderRequest { name: name.into() };
+        let codec = ProstCodec::<v3electionpb::LeaderRequest, api::StatusResponse>::default();
+        let question = v3electionpb::LeaderRequest { name: name.into() };
         let asked = grpc.server_streaming(self.request(question), path.parse().unwrap(), codec);
         let answer = tokio::time::timeout(PATIENCE, asked).await;
         let answer = answer.unwrap_or_else(|_| panic!("{path} is not answered"));
@@ -125,11 +125,11 @@ impl Asked {
     /// leader, so this does not wait.
     pub fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
         let (tell, told) = mpsc::unbounded_channel();
-        let (asked, question) = (self.clone(), recipes::LeaderRequest { name: name.into() });
+        let (asked, question) = (self.clone(), v3electionpb::LeaderRequest { name: name.into() });
         tokio::spawn(async move {
             let mut grpc = tonic::client::Grpc::new(asked.channel.clone());
             grpc.ready().await.unwrap();
-            let codec = ProstCodec::<recipes::LeaderRequest, recipes::LeaderResponse>::default();
+            let codec = ProstCodec::<v3electionpb::LeaderRequest, v3electionpb::LeaderResponse>::default();
             let path = PathAndQuery::from_static(method::OBSERVE);
             let mut leaders =
                 grpc.server_streaming(asked.request(question), path, codec).await.unwrap().into_inner();
@@ -145,8 +145,8 @@ impl Asked {
     }
 
     /// Opens a stream of watches with a first request, before which etcd does not answer.
-    pub async fn watches(&self, first: api::WatchUnion) -> Watches {
-        self.stays(method::WATCH, api::WatchRequest { request: Some(first) }).await
+    pub async fn watches(&self, first: api::RequestUnion) -> Watches {
+        self.stays(method::WATCH, api::WatchRequest { request_union: Some(first) }).await
     }
 
     async fn stays<Q, A>(&self, method: &'static str, first: Q) -> Stays<Q, A>
@@ -181,8 +181,8 @@ pub struct Stays<Q, A> {
 pub type Watches = Stays<api::WatchRequest, api::WatchResponse>;
 
 impl Watches {
-    pub async fn wish(&self, wish: api::WatchUnion) {
-        self.questions.send(api::WatchRequest { request: Some(wish) }).await.unwrap();
+    pub async fn wish(&self, wish: api::RequestUnion) {
+        self.questions.send(api::WatchRequest { request_union: Some(wish) }).await.unwrap();
     }
 }
 

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use prost_build::{Config, Module};
+use prost_build::{Config, Module, Service, ServiceGenerator};
 
 /// A file of messages, and its generated code.
 struct Specification {
@@ -37,6 +37,30 @@ const SPECIFICATIONS: &[Specification] = &[
         file: "log_file.proto",
         generated: "crates/primacy/src/log_file/format/message.rs",
         visibility: "pub(crate)",
+    },
+    Specification {
+        folder: "crates/primacy-stores/proto",
+        file: "kv.proto",
+        generated: "crates/primacy-stores/src/etcd/api/mvccpb.rs",
+        visibility: "pub",
+    },
+    Specification {
+        folder: "crates/primacy-stores/proto",
+        file: "rpc.proto",
+        generated: "crates/primacy-stores/src/etcd/api/etcdserverpb.rs",
+        visibility: "pub",
+    },
+    Specification {
+        folder: "crates/primacy-stores/proto",
+        file: "v3election.proto",
+        generated: "crates/primacy-stores/src/etcd/api/v3electionpb.rs",
+        visibility: "pub",
+    },
+    Specification {
+        folder: "crates/primacy-stores/proto",
+        file: "v3lock.proto",
+        generated: "crates/primacy-stores/src/etcd/api/v3lockpb.rs",
+        visibility: "pub",
     },
 ];
 
@@ -69,6 +93,9 @@ fn generate(root: &Path) -> Result<BTreeMap<&'static str, String>, Box<dyn Error
         let module = of(package);
         let mut config = Config::new();
         config.btree_map(["."]);
+        // A password is not shown.
+        config.skip_debug(["etcdserverpb.AuthenticateRequest"]);
+        config.service_generator(Box::new(Methods(String::new())));
         let requests = descriptors.into_iter().map(|file| (of(file.package()), file)).collect();
         let code = config.generate(requests)?.remove(&module).ok_or("no messages")?;
         let mut text = format!(
@@ -85,6 +112,27 @@ fn generate(root: &Path) -> Result<BTreeMap<&'static str, String>, Box<dyn Error
         files.insert(*generated, formatted(root, &text)?);
     }
     Ok(files)
+}
+
+/// The names of the methods of services, as constants. Clients and servers of them are written by hand.
+struct Methods(String);
+
+impl ServiceGenerator for Methods {
+    fn generate(&mut self, service: Service, _: &mut String) {
+        for method in &service.methods {
+            let name = method.name.to_uppercase();
+            let path = format!("/{}.{}/{}", service.package, service.proto_name, method.proto_name);
+            self.0.extend(method.comments.leading.iter().map(|line| format!("///{line}\n")));
+            self.0 += &format!("pub const {name}: &str = \"{path}\";\n");
+        }
+    }
+
+    fn finalize(&mut self, code: &mut String) {
+        if !self.0.is_empty() {
+            *code += &format!("/// The methods, as gRPC names them.\npub mod method {{\n{}}}\n", self.0);
+            self.0.clear();
+        }
+    }
 }
 
 /// Formats code by the rules of this repository.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use primacy::stores::etcd::api::{self, recipes};
+use primacy::stores::etcd::api::{self, v3electionpb};
 use primacy_core::time::Duration;
 use primacy_kv::command::ANSWER_BYTES_MAX;
 use primacy_kv::command::{
@@ -94,7 +94,7 @@ impl Asked<'_> {
             b'P' => self.unary(message, election::proclaim),
             b'E' => self.unary(message, election::leader),
             b'O' => {
-                if let Some(asked) = read::<recipes::LeaderRequest>(message) {
+                if let Some(asked) = read::<v3electionpb::LeaderRequest>(message) {
                     let answers = self
                         .runtime
                         .block_on(async { election::observe(Arc::clone(&self.services), asked, true) });
@@ -176,8 +176,11 @@ impl Asked<'_> {
 /// Counts the comparisons and operations, nested ones included.
 fn operations(transaction: &api::TxnRequest) -> usize {
     let within = |operation: &api::RequestOp| match &operation.request {
-        Some(api::Request::Txn(within)) => 1 + operations(within),
-        Some(api::Request::Range(_) | api::Request::Put(_) | api::Request::DeleteRange(_)) | None => 1,
+        Some(api::Request::RequestTxn(within)) => 1 + operations(within),
+        Some(
+            api::Request::RequestRange(_) | api::Request::RequestPut(_) | api::Request::RequestDeleteRange(_),
+        )
+        | None => 1,
     };
     let lists = transaction.success.iter().chain(&transaction.failure);
     transaction.compare.len() + lists.map(within).sum::<usize>()

@@ -128,16 +128,16 @@ impl Queue {
     ) -> RequestOutcome<api::TxnResponse> {
         let key = self.key(lease);
         let own = api::RangeRequest { key: key.clone(), ..Default::default() };
-        let first = Request::Range(self.range_of_first());
+        let first = Request::RequestRange(self.range_of_first());
         let success = put.map_or(vec![], |(holder, entry)| {
             let value = value::encode(&Value { holder: holder.clone(), entry, resign: None });
             let put = api::PutRequest { key: key.clone(), value, lease: lease.0, ..Default::default() };
-            ops([Request::Put(put), first.clone()])
+            ops([Request::RequestPut(put), first.clone()])
         });
         let question = api::TxnRequest {
             compare: vec![created(&key, 0)],
             success,
-            failure: ops([Request::Range(own), first]),
+            failure: ops([Request::RequestRange(own), first]),
         };
         // An existing entry is not put again, so the request may be repeated.
         client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await
@@ -278,7 +278,7 @@ impl Queue {
                 api::PutRequest { key: kv.key.clone(), value, ignore_lease: true, ..Default::default() };
             let question = api::TxnRequest {
                 compare: vec![written(&kv.key, kv.mod_revision)],
-                success: ops([Request::Put(put)]),
+                success: ops([Request::RequestPut(put)]),
                 failure: vec![],
             };
             // A repetition compares with a state that is gone, fails, and the key is read again.
@@ -304,7 +304,7 @@ async fn delete_where(client: &Client, key: &[u8], condition: api::Compare) -> R
     let delete = api::DeleteRangeRequest { key: key.to_vec(), ..Default::default() };
     let question = api::TxnRequest {
         compare: vec![condition],
-        success: ops([Request::DeleteRange(delete)]),
+        success: ops([Request::RequestDeleteRange(delete)]),
         failure: vec![],
     };
     let answer: api::TxnResponse =
@@ -346,8 +346,9 @@ pub(super) fn ops<const N: usize>(requests: [Request; N]) -> Vec<api::RequestOp>
 /// Returns the keys read by the operation with this index in a transaction.
 pub(super) fn keys(answer: &api::TxnResponse, place: usize) -> Result<&[api::KeyValue], RequestError> {
     match answer.responses.get(place).and_then(|op| op.response.as_ref()) {
-        Some(Response::Range(range)) => Ok(&range.kvs),
-        Some(Response::Put(_) | Response::DeleteRange(_) | Response::Txn(_)) | None => Err(unusable()),
+        Some(Response::ResponseRange(range)) => Ok(&range.kvs),
+        Some(Response::ResponsePut(_) | Response::ResponseDeleteRange(_) | Response::ResponseTxn(_))
+        | None => Err(unusable()),
     }
 }
 

@@ -105,7 +105,7 @@ async fn set(client: &Client, key: Vec<u8>, expect: i64, value: Vec<u8>) -> Resu
     let put = api::PutRequest { key: key.clone(), value, ..Default::default() };
     let question = api::TxnRequest {
         compare: vec![written(&key, expect)],
-        success: ops([Request::Put(put)]),
+        success: ops([Request::RequestPut(put)]),
         failure: vec![],
     };
     // Sent once: after a lost answer, a second try would find the write of the first, and report a conflict.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 
-use super::api::{self, WatchFilter, WatchUnion};
+use super::api::{self, FilterType, RequestUnion};
 use super::client::{Client, Connection};
 use crate::mutex::lock;
 use crate::runtime::{self, Aborted};
@@ -165,19 +165,19 @@ fn apply(command: Command, wanted: &mut BTreeMap<i64, Wanted>) -> Option<api::Wa
             Some(request)
         }
         Command::Remove(id) => {
-            wanted.remove(&id).map(|_| WatchUnion::Cancel(api::WatchCancelRequest { watch_id: id }))
+            wanted.remove(&id).map(|_| RequestUnion::CancelRequest(api::WatchCancelRequest { watch_id: id }))
         }
     };
-    Some(api::WatchRequest { request: Some(request?) })
+    Some(api::WatchRequest { request_union: Some(request?) })
 }
 
-fn create(id: i64, watch: &Wanted) -> WatchUnion {
+fn create(id: i64, watch: &Wanted) -> RequestUnion {
     let filters = match watch.target.only {
         Only::Any => vec![],
-        Only::Deleted => vec![WatchFilter::NoPut.into()],
-        Only::Written => vec![WatchFilter::NoDelete.into()],
+        Only::Deleted => vec![FilterType::Noput.into()],
+        Only::Written => vec![FilterType::Nodelete.into()],
     };
-    WatchUnion::Create(api::WatchCreateRequest {
+    RequestUnion::CreateRequest(api::WatchCreateRequest {
         key: watch.target.key.clone(),
         range_end: watch.target.range_end.clone(),
         start_revision: watch.from,
@@ -199,7 +199,7 @@ async fn follow(
     // The server does not answer before it has received the first request.
     for (&id, watch) in wanted.iter_mut() {
         watch.is_confirmed = false;
-        let _ = questions.send(api::WatchRequest { request: Some(create(id, watch)) });
+        let _ = questions.send(api::WatchRequest { request_union: Some(create(id, watch)) });
     }
     let beginning = tokio::time::timeout(BEGIN_MAX, client.watch(&connection.channel, asked));
     let mut answers = match beginning.await {
@@ -231,8 +231,8 @@ async fn follow(
                 WatchReply::Nothing => {}
                 WatchReply::Event(id) => {
                     // Otherwise etcd would go on sending all later events.
-                    let request = Some(WatchUnion::Cancel(api::WatchCancelRequest { watch_id: id }));
-                    let _ = questions.send(api::WatchRequest { request });
+                    let request = Some(RequestUnion::CancelRequest(api::WatchCancelRequest { watch_id: id }));
+                    let _ = questions.send(api::WatchRequest { request_union: request });
                 }
                 WatchReply::Refusal => {
                     // The login with which the stream began may have expired, or the permission is missing.

@@ -1304,7 +1304,7 @@ pub(crate) mod metadata {
             /// The voters from here on.
             #[prost(message, tag = "3")]
             Voters(super::Voters),
-            /// A request of a client, in the format of requests.
+            /// A request of a client, as `primacy-kv` encodes it.
             #[prost(bytes, tag = "4")]
             Payload(::prost::alloc::vec::Vec<u8>),
         }
@@ -1322,7 +1322,7 @@ pub(crate) mod metadata {
     /// Requests of the clients of a node.
     #[derive(Clone, PartialEq, ::prost::Message)]
     pub(crate) struct Propose {
-        /// The requests, in the format of requests.
+        /// The requests, as `primacy-kv` encodes them.
         #[prost(bytes = "vec", repeated, tag = "1")]
         pub(crate) requests: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
         /// The round of reads and session requests, if there are any.

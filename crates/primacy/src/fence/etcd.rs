@@ -203,7 +203,7 @@ impl EtcdFence {
             ..not_higher.clone()
         };
         let success = std::iter::once(self.raise(token)).chain(writes).map(op).collect();
-        let failure = vec![api::RequestOp { request: Some(api::Request::Range(self.range())) }];
+        let failure = vec![api::RequestOp { request: Some(api::Request::RequestRange(self.range())) }];
         let answer = self
             .client
             .transact(api::TxnRequest { compare: vec![not_higher, intact], success, failure })
@@ -212,10 +212,13 @@ impl EtcdFence {
             return Ok(revision(&answer));
         }
         let found = match answer.responses.into_iter().next().and_then(|op| op.response) {
-            Some(api::Response::Range(range)) => range.kvs,
-            Some(api::Response::Put(_) | api::Response::DeleteRange(_) | api::Response::Txn(_)) | None => {
-                Vec::new()
-            }
+            Some(api::Response::ResponseRange(range)) => range.kvs,
+            Some(
+                api::Response::ResponsePut(_)
+                | api::Response::ResponseDeleteRange(_)
+                | api::Response::ResponseTxn(_),
+            )
+            | None => Vec::new(),
         };
         let highest = self.parse(&found)?;
         super::count_refused();
@@ -249,9 +252,11 @@ pub fn client(url: &str) -> Result<EtcdClient, OpenError> {
 
 fn op(write: Write) -> api::RequestOp {
     let request = match write {
-        Write::Put { key, value } => api::Request::Put(api::PutRequest { key, value, ..Default::default() }),
+        Write::Put { key, value } => {
+            api::Request::RequestPut(api::PutRequest { key, value, ..Default::default() })
+        }
         Write::Delete { key } => {
-            api::Request::DeleteRange(api::DeleteRangeRequest { key, ..Default::default() })
+            api::Request::RequestDeleteRange(api::DeleteRangeRequest { key, ..Default::default() })
         }
     };
     api::RequestOp { request: Some(request) }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 use primacy_conformance::live::{Ground, Server, program};
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -116,7 +116,7 @@ async fn keep_alive(asked: Asked, kept: watch::Sender<usize>, mut ended: watch::
 async fn watched(asked: Asked, opened: watch::Sender<bool>) -> Vec<(String, i64)> {
     let api::RangeRequest { key, range_end, .. } = counted();
     let create = api::WatchCreateRequest { key, range_end, ..Default::default() };
-    let mut watches = asked.watches(api::WatchUnion::Create(create)).await;
+    let mut watches = asked.watches(api::RequestUnion::CreateRequest(create)).await;
     assert!(watches.answer().await.unwrap().created);
     opened.send_replace(true);
     let mut told = Vec::new();
@@ -138,10 +138,11 @@ async fn stand(
     asked: &Asked,
     lease: i64,
     ttl: Duration,
-) -> Result<recipes::CampaignResponse, (Code, String)> {
+) -> Result<v3electionpb::CampaignResponse, (Code, String)> {
     let grant = api::LeaseGrantRequest { ttl: i64::try_from(ttl.as_secs()).unwrap(), id: lease };
     let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &grant).await.unwrap();
-    let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease, value: lease.to_string().into() };
+    let campaign =
+        v3electionpb::CampaignRequest { name: b"e".to_vec(), lease, value: lease.to_string().into() };
     asked.ask(method::CAMPAIGN, &campaign).await
 }
 
@@ -194,8 +195,8 @@ async fn a_follower_goes_on(mut cluster: Etcd) {
     keeping.await.unwrap();
 
     // The candidate that has waited all the time is next.
-    let resign = recipes::ResignRequest { leader: Some(won) };
-    let _: recipes::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
+    let resign = v3electionpb::ResignRequest { leader: Some(won) };
+    let _: v3electionpb::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
     let won = tokio::time::timeout(PATIENCE, campaigning).await.expect("it is next").unwrap().unwrap();
     assert_eq!(won.leader.unwrap().key, b"e/8");
     assert_eq!(leads(&mut leaders).await, "8");

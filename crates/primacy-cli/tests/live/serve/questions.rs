@@ -2,7 +2,7 @@
 
 use primacy::core::rng::Rng;
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb, v3lockpb};
 use tonic::Code;
 
 use super::told_by_both;
@@ -135,12 +135,12 @@ impl Draw {
 
     fn operation(&mut self, depth: u32) -> api::RequestOp {
         let request = match self.below(8) {
-            0 | 1 => Some(api::Request::Range(self.range())),
-            2..=4 => Some(api::Request::Put(self.put())),
-            5 => Some(api::Request::DeleteRange(self.delete())),
-            _ if depth > 0 => Some(api::Request::Txn(self.txn(depth - 1))),
+            0 | 1 => Some(api::Request::RequestRange(self.range())),
+            2..=4 => Some(api::Request::RequestPut(self.put())),
+            5 => Some(api::Request::RequestDeleteRange(self.delete())),
+            _ if depth > 0 => Some(api::Request::RequestTxn(self.txn(depth - 1))),
             _ if self.one_in(30) => None,
-            _ => Some(api::Request::Put(self.put())),
+            _ => Some(api::Request::RequestPut(self.put())),
         };
         api::RequestOp { request }
     }
@@ -157,7 +157,7 @@ impl Draw {
 
 /// All that has happened since the first version that is known, and up to this one.
 async fn watched(asked: &Asked, create: api::WatchCreateRequest, until: i64) -> Vec<api::Event> {
-    let mut watches = asked.watches(api::WatchUnion::Create(create)).await;
+    let mut watches = asked.watches(api::RequestUnion::CreateRequest(create)).await;
     let mut events: Vec<api::Event> = Vec::new();
     while events.last().is_none_or(|event| event.kv.as_ref().unwrap().mod_revision < until) {
         let answer = watches.answer().await.unwrap();
@@ -250,40 +250,40 @@ async fn ask_recipes(
     let lease = [7, 7, 8][usize::try_from(draw.below(3)).unwrap()];
     // At 0 it would name another candidate, for which the next one then waits.
     let rev = draw.revision().max(1);
-    let held = recipes::LeaderKey { name: name.clone(), key: key.clone(), rev, lease };
+    let held = v3electionpb::LeaderKey { name: name.clone(), key: key.clone(), rev, lease };
     let held = if draw.one_in(6) { None } else { Some(held) };
     match draw.below(6) {
         0 => {
-            let campaign = recipes::CampaignRequest { name, lease: 7, value: draw.bytes(VALUES) };
-            both!(both, method::CAMPAIGN, campaign, recipes::CampaignResponse).map(|a| a.header)
+            let campaign = v3electionpb::CampaignRequest { name, lease: 7, value: draw.bytes(VALUES) };
+            both!(both, method::CAMPAIGN, campaign, v3electionpb::CampaignResponse).map(|a| a.header)
         }
         1 => {
-            let ask = recipes::LeaderRequest { name };
-            both!(both, method::LEADER, ask, recipes::LeaderResponse).map(|a| a.header)
+            let ask = v3electionpb::LeaderRequest { name };
+            both!(both, method::LEADER, ask, v3electionpb::LeaderResponse).map(|a| a.header)
         }
         2 => {
             let mut held = held;
             // Mostly the leader.
-            let ask = recipes::LeaderRequest { name };
-            let led = both!(both, method::LEADER, ask, recipes::LeaderResponse);
-            if let (Some(held), Ok(recipes::LeaderResponse { kv: Some(kv), .. })) = (&mut held, led) {
+            let ask = v3electionpb::LeaderRequest { name };
+            let led = both!(both, method::LEADER, ask, v3electionpb::LeaderResponse);
+            if let (Some(held), Ok(v3electionpb::LeaderResponse { kv: Some(kv), .. })) = (&mut held, led) {
                 (held.key, held.rev, held.lease) = (kv.key, kv.create_revision, kv.lease);
             }
-            let proclaim = recipes::ProclaimRequest { leader: held, value: draw.bytes(VALUES) };
-            both!(both, method::PROCLAIM, proclaim, recipes::ProclaimResponse).map(|a| a.header)
+            let proclaim = v3electionpb::ProclaimRequest { leader: held, value: draw.bytes(VALUES) };
+            both!(both, method::PROCLAIM, proclaim, v3electionpb::ProclaimResponse).map(|a| a.header)
         }
         3 => {
-            let resign = recipes::ResignRequest { leader: held };
-            both!(both, method::RESIGN, resign, recipes::ResignResponse).map(|a| a.header)
+            let resign = v3electionpb::ResignRequest { leader: held };
+            both!(both, method::RESIGN, resign, v3electionpb::ResignResponse).map(|a| a.header)
         }
         4 => {
-            let take = recipes::LockRequest { name: b"lock".to_vec(), lease: 7 };
-            both!(both, method::LOCK, take, recipes::LockResponse).map(|a| a.header)
+            let take = v3lockpb::LockRequest { name: b"lock".to_vec(), lease: 7 };
+            both!(both, method::LOCK, take, v3lockpb::LockResponse).map(|a| a.header)
         }
         _ => {
             let key = if draw.one_in(4) { key } else { b"lock/7".to_vec() };
-            let give = recipes::UnlockRequest { key };
-            both!(both, method::UNLOCK, give, recipes::UnlockResponse).map(|a| a.header)
+            let give = v3lockpb::UnlockRequest { key };
+            both!(both, method::UNLOCK, give, v3lockpb::UnlockResponse).map(|a| a.header)
         }
     }
 }
@@ -313,11 +313,11 @@ async fn told_of_too_long(asked: &Asked) -> Vec<(&'static str, Result<(), (Code,
     let lease = api::LeaseGrantRequest { ttl: 4_000, id: 11 };
     let put = |key: &str| {
         let value = vec![b'v'; HALF_TOO_LONG];
-        api::RequestOp { request: Some(api::Request::Put(put_of(key.into(), value))) }
+        api::RequestOp { request: Some(api::Request::RequestPut(put_of(key.into(), value))) }
     };
     let txn = api::TxnRequest { success: vec![put("long/1"), put("long/2")], ..Default::default() };
-    let campaign = recipes::CampaignRequest { name: long(), lease: lease.id, value: Vec::new() };
-    let lock = recipes::LockRequest { name: long(), lease: lease.id };
+    let campaign = v3electionpb::CampaignRequest { name: long(), lease: lease.id, value: Vec::new() };
+    let lock = v3lockpb::LockRequest { name: long(), lease: lease.id };
     let range = api::RangeRequest { key: long(), ..Default::default() };
     let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &lease).await.unwrap();
     let long_put = put_of(long(), Vec::new());
@@ -326,9 +326,9 @@ async fn told_of_too_long(asked: &Asked) -> Vec<(&'static str, Result<(), (Code,
         (method::TXN, asked.ask::<_, api::TxnResponse>(method::TXN, &txn).await.map(drop)),
         (
             method::CAMPAIGN,
-            asked.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &campaign).await.map(drop),
+            asked.ask::<_, v3electionpb::CampaignResponse>(method::CAMPAIGN, &campaign).await.map(drop),
         ),
-        (method::LOCK, asked.ask::<_, recipes::LockResponse>(method::LOCK, &lock).await.map(drop)),
+        (method::LOCK, asked.ask::<_, v3lockpb::LockResponse>(method::LOCK, &lock).await.map(drop)),
         (method::RANGE, asked.ask::<_, api::RangeResponse>(method::RANGE, &range).await.map(drop)),
     ]
 }
@@ -392,29 +392,29 @@ async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
         let _: api::PutResponse = asked.ask(method::PUT, &put).await.unwrap();
     };
     let mut told = Vec::new();
-    let mut watches = asked.watches(api::WatchUnion::Create(create(5, "k", ""))).await;
+    let mut watches = asked.watches(api::RequestUnion::CreateRequest(create(5, "k", ""))).await;
     told.push(watches.answer().await.unwrap());
     for refused in [create(5, "other", ""), create(6, "k", "a")] {
-        watches.wish(api::WatchUnion::Create(refused)).await;
+        watches.wish(api::RequestUnion::CreateRequest(refused)).await;
         told.push(watches.answer().await.unwrap());
     }
     put("k", b"one".to_vec()).await;
     put("other", b"one".to_vec()).await;
     told.push(watches.answer().await.unwrap());
-    watches.wish(api::WatchUnion::Progress(api::WatchProgressRequest {})).await;
+    watches.wish(api::RequestUnion::ProgressRequest(api::WatchProgressRequest {})).await;
     told.push(watches.answer().await.unwrap());
     // A watch that is not there is no error.
     for watch_id in [9, 5] {
-        watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id })).await;
+        watches.wish(api::RequestUnion::CancelRequest(api::WatchCancelRequest { watch_id })).await;
     }
     told.push(watches.answer().await.unwrap());
     put("k", b"two".to_vec()).await;
     let all = api::WatchCreateRequest { prev_kv: true, fragment: true, ..create(0, "large/", "large0") };
     for _ in 0..2 {
-        watches.wish(api::WatchUnion::Create(all.clone())).await;
+        watches.wish(api::RequestUnion::CreateRequest(all.clone())).await;
         told.push(watches.answer().await.unwrap());
     }
-    watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id: 0 })).await;
+    watches.wish(api::RequestUnion::CancelRequest(api::WatchCancelRequest { watch_id: 0 })).await;
     told.push(watches.answer().await.unwrap());
     for number in 0..4 {
         put(&format!("large/{number}"), vec![number; LARGE]).await;
@@ -422,7 +422,7 @@ async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
     }
     let delete = api::DeleteRangeRequest { key: all.key, range_end: all.range_end, ..Default::default() };
     let _: api::DeleteRangeResponse = asked.ask(method::DELETE_RANGE, &delete).await.unwrap();
-    while told.last().is_none_or(|told| told.fragment || told.events[0].kind == 0) {
+    while told.last().is_none_or(|told| told.fragment || told.events[0].r#type == 0) {
         told.push(watches.answer().await.unwrap());
     }
     for told in &mut told {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use primacy_conformance::live::etcd::Etcd;
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb, v3lockpb};
 use tonic::Code;
 
 use primacy_testbed::etcd_api::{self, Asked, PATIENCE, POLL, Watches};
@@ -104,12 +104,12 @@ async fn asked_while_full(asked: &Asked) -> Vec<(&'static str, Told)> {
     let txn = async |operations| {
         asked.ask::<_, api::TxnResponse>(method::TXN, &transaction(operations)).await.map(drop)
     };
-    let read = api::Request::Range(all_below("fill"));
+    let read = api::Request::RequestRange(all_below("fill"));
     let remove = |key: &str| {
-        api::Request::DeleteRange(api::DeleteRangeRequest { key: key.into(), ..Default::default() })
+        api::Request::RequestDeleteRange(api::DeleteRangeRequest { key: key.into(), ..Default::default() })
     };
-    let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease: LEASED, value: vec![0; 64] };
-    let lock = recipes::LockRequest { name: b"m".repeat(64), lease: LEASED };
+    let campaign = v3electionpb::CampaignRequest { name: b"e".to_vec(), lease: LEASED, value: vec![0; 64] };
+    let lock = v3lockpb::LockRequest { name: b"m".repeat(64), lease: LEASED };
     let alive = asked.keep_alive(LEASED).await.map(|seconds| assert_eq!(seconds, TIME_TO_LIVE));
     let ask_left = api::LeaseTimeToLiveRequest { id: LEASED, keys: true };
     let left = asked.ask::<_, api::LeaseTimeToLiveResponse>(method::LEASE_TIME_TO_LIVE, &ask_left).await;
@@ -119,9 +119,15 @@ async fn asked_while_full(asked: &Asked) -> Vec<(&'static str, Told)> {
         ("a large put", write(asked, "large", LENGTHS[0]).await),
         ("a small put", write(asked, "another", 1).await),
         ("a lease", grant(asked, 9).await),
-        ("a put in a transaction", txn(vec![read.clone(), api::Request::Put(put("another", 64))]).await),
-        ("a lead", asked.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &campaign).await.map(drop)),
-        ("a lock", asked.ask::<_, recipes::LockResponse>(method::LOCK, &lock).await.map(drop)),
+        (
+            "a put in a transaction",
+            txn(vec![read.clone(), api::Request::RequestPut(put("another", 64))]).await,
+        ),
+        (
+            "a lead",
+            asked.ask::<_, v3electionpb::CampaignResponse>(method::CAMPAIGN, &campaign).await.map(drop),
+        ),
+        ("a lock", asked.ask::<_, v3lockpb::LockResponse>(method::LOCK, &lock).await.map(drop)),
         ("a lease kept alive", alive),
         ("a lease asked about", left),
         ("a transaction that reads", txn(vec![read]).await),
@@ -155,7 +161,7 @@ async fn story(asked: &Asked) -> Full {
     let _: api::PutResponse = asked.ask(method::PUT, &leased).await.unwrap();
     let api::RangeRequest { key, range_end, .. } = all_below("fill");
     let create = api::WatchCreateRequest { key, range_end, ..Default::default() };
-    let mut watches = asked.watches(api::WatchUnion::Create(create)).await;
+    let mut watches = asked.watches(api::RequestUnion::CreateRequest(create)).await;
     assert!(watches.answer().await.unwrap().created);
     let mut kept = fill(asked).await;
     let mut told = 0;

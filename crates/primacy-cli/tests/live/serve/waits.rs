@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb, v3lockpb};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 use tonic::Code;
@@ -36,9 +36,9 @@ pub(super) async fn until_in_queue(asked: &Asked, name: &str, count: i64) {
     tokio::time::timeout(PATIENCE, there).await.unwrap_or_else(|_| panic!("never {count} in {name}"));
 }
 
-async fn campaign(asked: &Asked, lease: i64, value: &str) -> recipes::LeaderKey {
-    let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease, value: value.into() };
-    let answer: recipes::CampaignResponse = asked.ask(method::CAMPAIGN, &campaign).await.unwrap();
+async fn campaign(asked: &Asked, lease: i64, value: &str) -> v3electionpb::LeaderKey {
+    let campaign = v3electionpb::CampaignRequest { name: b"e".to_vec(), lease, value: value.into() };
+    let answer: v3electionpb::CampaignResponse = asked.ask(method::CAMPAIGN, &campaign).await.unwrap();
     answer.leader.unwrap()
 }
 
@@ -56,8 +56,8 @@ async fn leaders_in_order(asked: &Asked) -> Vec<(String, String)> {
     let mut leaders = asked.observe("e");
     let first = campaign(asked, LEASES[0], "one").await;
     let mut told = vec![observed(&mut leaders).await];
-    let proclaim = recipes::ProclaimRequest { leader: Some(first.clone()), value: b"one more".to_vec() };
-    let _: recipes::ProclaimResponse = asked.ask(method::PROCLAIM, &proclaim).await.unwrap();
+    let proclaim = v3electionpb::ProclaimRequest { leader: Some(first.clone()), value: b"one more".to_vec() };
+    let _: v3electionpb::ProclaimResponse = asked.ask(method::PROCLAIM, &proclaim).await.unwrap();
     told.push(observed(&mut leaders).await);
     let mut later = asked.observe("e");
     told.push(observed(&mut later).await);
@@ -72,8 +72,8 @@ async fn leaders_in_order(asked: &Asked) -> Vec<(String, String)> {
         until_in_queue(asked, "e", count).await;
     }
     // One gives the lead up, another's session ends, and then there is no leader for a while.
-    let resign = recipes::ResignRequest { leader: Some(first) };
-    let _: recipes::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
+    let resign = v3electionpb::ResignRequest { leader: Some(first) };
+    let _: v3electionpb::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
     for (campaign, lease) in campaigns.into_iter().zip(&LEASES[1..]) {
         let won = tokio::time::timeout(PATIENCE, campaign).await.expect("it is its turn").unwrap();
         assert_eq!(won.lease, *lease);
@@ -103,8 +103,8 @@ fn observers_are_told_of_each_leader_in_order() {
 type Locked = Result<String, (Code, String)>;
 
 async fn lock(asked: &Asked, lease: i64) -> Locked {
-    let lock = recipes::LockRequest { name: b"m".to_vec(), lease };
-    let answer = asked.ask::<_, recipes::LockResponse>(method::LOCK, &lock).await;
+    let lock = v3lockpb::LockRequest { name: b"m".to_vec(), lease };
+    let answer = asked.ask::<_, v3lockpb::LockResponse>(method::LOCK, &lock).await;
     answer.map(|answer| String::from_utf8(answer.key).unwrap())
 }
 
@@ -131,8 +131,8 @@ async fn turns(asked: &Asked) -> Vec<Locked> {
     cancelled.abort();
     until_in_queue(asked, "m", 3).await;
     assert!(!second.is_finished() && !last.is_finished(), "neither has its turn yet");
-    let unlock = recipes::UnlockRequest { key: b"m/7".to_vec() };
-    let _: recipes::UnlockResponse = asked.ask(method::UNLOCK, &unlock).await.unwrap();
+    let unlock = v3lockpb::UnlockRequest { key: b"m/7".to_vec() };
+    let _: v3lockpb::UnlockResponse = asked.ask(method::UNLOCK, &unlock).await.unwrap();
     told.push(second.await.unwrap());
     assert!(!last.is_finished(), "another one has it");
     // A client whose session ends while it waits gets an error, and not the lock.

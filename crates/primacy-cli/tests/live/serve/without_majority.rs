@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
-use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::api::{self, method, v3electionpb, v3lockpb};
 use prost::Message;
 use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
@@ -39,7 +39,7 @@ fn range(serializable: bool) -> api::RangeRequest {
 /// The requests to the map.
 async fn keys(one: &Asked) -> Vec<Told> {
     let delete = api::DeleteRangeRequest { key: b"k".to_vec(), ..Default::default() };
-    let success = vec![api::RequestOp { request: Some(api::Request::Put(put())) }];
+    let success = vec![api::RequestOp { request: Some(api::Request::RequestPut(put())) }];
     let txn = api::TxnRequest { success, ..Default::default() };
     let compaction = api::CompactionRequest { revision: 2, physical: false };
     let told = tokio::join!(
@@ -73,19 +73,19 @@ async fn leases(one: &Asked) -> Vec<Told> {
 
 /// The requests about elections, locks and the server.
 async fn others(one: &Asked) -> Vec<Told> {
-    let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease: LEASE, value: Vec::new() };
-    let lock = recipes::LockRequest { name: b"m".to_vec(), lease: LEASE };
-    let unlock = recipes::UnlockRequest { key: b"m/7".to_vec() };
+    let campaign = v3electionpb::CampaignRequest { name: b"e".to_vec(), lease: LEASE, value: Vec::new() };
+    let lock = v3lockpb::LockRequest { name: b"m".to_vec(), lease: LEASE };
+    let unlock = v3lockpb::UnlockRequest { key: b"m/7".to_vec() };
     let members = api::MemberListRequest { linearizable: false };
     let told = tokio::join!(
-        asked::<_, recipes::CampaignResponse>(one, method::CAMPAIGN, campaign),
-        asked::<_, recipes::LeaderResponse>(
+        asked::<_, v3electionpb::CampaignResponse>(one, method::CAMPAIGN, campaign),
+        asked::<_, v3electionpb::LeaderResponse>(
             one,
             method::LEADER,
-            recipes::LeaderRequest { name: b"e".to_vec() }
+            v3electionpb::LeaderRequest { name: b"e".to_vec() }
         ),
-        asked::<_, recipes::LockResponse>(one, method::LOCK, lock),
-        asked::<_, recipes::UnlockResponse>(one, method::UNLOCK, unlock),
+        asked::<_, v3lockpb::LockResponse>(one, method::LOCK, lock),
+        asked::<_, v3lockpb::UnlockResponse>(one, method::UNLOCK, unlock),
         asked::<_, api::MemberListResponse>(one, method::MEMBER_LIST, members),
         asked::<_, api::StatusResponse>(one, method::STATUS, api::StatusRequest {}),
     );
@@ -122,15 +122,15 @@ async fn alone(mut cluster: Etcd) -> Alone {
     let _: api::PutResponse = one.ask(method::PUT, &put()).await.unwrap();
     let create = || {
         let create = api::WatchCreateRequest { key: b"k".to_vec(), ..Default::default() };
-        api::WatchUnion::Create(create)
+        api::RequestUnion::CreateRequest(create)
     };
     let mut watches = one.watches(create()).await;
     let mut wanted = wanting.watches(create()).await;
     for watches in [&mut watches, &mut wanted] {
         assert!(watches.answer().await.unwrap().created);
     }
-    let stand = recipes::CampaignRequest { name: b"o".to_vec(), lease: SPARED, value: Vec::new() };
-    let _: recipes::CampaignResponse = one.ask(method::CAMPAIGN, &stand).await.unwrap();
+    let stand = v3electionpb::CampaignRequest { name: b"o".to_vec(), lease: SPARED, value: Vec::new() };
+    let _: v3electionpb::CampaignResponse = one.ask(method::CAMPAIGN, &stand).await.unwrap();
     let (mut observer, mut wanting_observer) = (one.observe("o"), wanting.observe("o"));
     for observer in [&mut observer, &mut wanting_observer] {
         let told = tokio::time::timeout(PATIENCE, observer.recv()).await.expect("an observer is told");

@@ -143,7 +143,7 @@ async fn watch(caller: Caller, tell: mpsc::UnboundedSender<News>, ready: mpsc::S
         range_end: PREFIX_END.into(),
         ..api::WatchCreateRequest::default()
     };
-    let create = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) };
+    let create = api::WatchRequest { request_union: Some(api::RequestUnion::CreateRequest(create)) };
     // Kept to the end: a stream ends when its requests end.
     let (questions, asked) = mpsc::unbounded_channel();
     if questions.send(create).is_err() {

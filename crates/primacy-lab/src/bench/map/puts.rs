@@ -333,7 +333,7 @@ fn guarded(put: api::PutRequest, revision: i64) -> api::TxnRequest {
         target_union: Some(api::TargetUnion::ModRevision(revision)),
         range_end: Vec::new(),
     };
-    let put = api::RequestOp { request: Some(api::Request::Put(put)) };
+    let put = api::RequestOp { request: Some(api::Request::RequestPut(put)) };
     api::TxnRequest { compare: vec![compare], success: vec![put], failure: Vec::new() }
 }
 

@@ -149,15 +149,19 @@ impl EtcdApi {
         let operation = |request| vec![api::RequestOp { request: Some(request) }];
         let question = api::TxnRequest {
             compare: vec![compare],
-            success: operation(api::Request::Put(put)),
-            failure: operation(api::Request::Range(range(key))),
+            success: operation(api::Request::RequestPut(put)),
+            failure: operation(api::Request::RequestRange(range(key))),
         };
         let answer: Asked<api::TxnResponse> = self.ask(method::TXN, question).await;
         understood(answer, |answer| {
             let revision = revision(answer.header.as_ref())?;
             let found = match answer.responses.first().and_then(|response| response.response.as_ref()) {
-                Some(api::Response::Range(range)) => range.kvs.first().map(entry).transpose()?,
-                Some(api::Response::Put(_) | api::Response::DeleteRange(_) | api::Response::Txn(_)) => None,
+                Some(api::Response::ResponseRange(range)) => range.kvs.first().map(entry).transpose()?,
+                Some(
+                    api::Response::ResponsePut(_)
+                    | api::Response::ResponseDeleteRange(_)
+                    | api::Response::ResponseTxn(_),
+                ) => None,
                 None => return Err("a transaction without an answer".to_owned()),
             };
             Ok(Swapped { revision, held: answer.succeeded, found })

@@ -52,7 +52,7 @@ pub(crate) struct Snapshot {
     /// The length of the encoded voters, in bytes.
     #[prost(uint64, tag = "5")]
     pub(crate) voters_length: u64,
-    /// The length of the state, in bytes; the state is in the format of snapshots.
+    /// The length of the state, in bytes; the state is encoded by `primacy-kv`.
     #[prost(uint64, tag = "6")]
     pub(crate) state_length: u64,
 }
@@ -87,7 +87,7 @@ pub(crate) mod record {
         /// The voters from here on.
         #[prost(message, tag = "4")]
         Voters(super::Voters),
-        /// A request of a client, in the format of requests.
+        /// A request of a client, as `primacy-kv` encodes it.
         #[prost(bytes, tag = "5")]
         Payload(::prost::alloc::vec::Vec<u8>),
     }

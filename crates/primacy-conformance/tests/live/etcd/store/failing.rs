@@ -104,7 +104,7 @@ async fn what_was_compacted_while_nobody_watched_is_a_change() {
     for round in 0..10 {
         let value = format!("{round}").into_bytes();
         let put = api::PutRequest { key: b"other".to_vec(), value, ..Default::default() };
-        let success = vec![api::RequestOp { request: Some(api::Request::Put(put)) }];
+        let success = vec![api::RequestOp { request: Some(api::Request::RequestPut(put)) }];
         client.transact(api::TxnRequest { success, ..Default::default() }).await.unwrap();
     }
     let now = client.read(api::RangeRequest { key: b"other".to_vec(), ..Default::default() }).await.unwrap();
@@ -144,7 +144,7 @@ async fn an_entry_whose_answer_was_lost_is_found_and_one_that_lands_late_is_take
     // The write once more, as one of its tries could still be on its way.
     let put =
         api::PutRequest { key: key.clone(), value: entry.value, lease: entry.lease, ..Default::default() };
-    let success = vec![api::RequestOp { request: Some(api::Request::Put(put)) }];
+    let success = vec![api::RequestOp { request: Some(api::Request::RequestPut(put)) }];
     client.transact(api::TxnRequest { success, ..Default::default() }).await.unwrap();
     soon(async { while read().await.is_some() {} }).await;
     // A new entry of the same session is not taken for it.

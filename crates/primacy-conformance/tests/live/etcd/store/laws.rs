@@ -76,12 +76,12 @@ impl Harness for LeaseHarness {
 
     fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
         let put = api::PutRequest { key: Self::key(election), value: bytes.to_vec(), ..Default::default() };
-        Box::pin(write(&self.client, api::Request::Put(put)))
+        Box::pin(write(&self.client, api::Request::RequestPut(put)))
     }
 
     fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
         let delete = api::DeleteRangeRequest { key: Self::key(election), ..Default::default() };
-        Box::pin(write(&self.client, api::Request::DeleteRange(delete)))
+        Box::pin(write(&self.client, api::Request::RequestDeleteRange(delete)))
     }
 
     fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
@@ -145,7 +145,7 @@ impl SessionsHarness for SessionHarness {
             let answer = self.client.read(range).await.expect("it can be read");
             let first = answer.kvs.into_iter().min_by_key(|kv| kv.create_revision).expect("an entry");
             let delete = api::DeleteRangeRequest { key: first.key, ..Default::default() };
-            write(&self.client, api::Request::DeleteRange(delete)).await;
+            write(&self.client, api::Request::RequestDeleteRange(delete)).await;
         })
     }
 

@@ -43,7 +43,7 @@ async fn until_watchers(etcd: &Etcd, wanted: u64) {
 /// Sends a write, and returns its refusal.
 async fn refused(client: &EtcdClient) -> RequestError {
     let put = api::PutRequest { key: b"k".to_vec(), ..Default::default() };
-    let success = vec![api::RequestOp { request: Some(api::Request::Put(put)) }];
+    let success = vec![api::RequestOp { request: Some(api::Request::RequestPut(put)) }];
     let told = soon(client.transact(api::TxnRequest { success, ..Default::default() })).await;
     told.expect_err("there is no majority")
 }
