@@ -5,6 +5,7 @@
 
 mod bully;
 mod metadata;
+mod omega;
 mod quorum;
 mod ranked;
 mod ring;
@@ -73,6 +74,7 @@ macro_rules! peer_elections {
             advisory Ring(ring::Ring), ring;
             advisory RingBidirectional(ring_bidirectional::RingBidirectional), ring;
             cluster Seniority(seniority::Seniority), seniority;
+            advisory Omega(omega::Omega), omega;
         }
     };
 }

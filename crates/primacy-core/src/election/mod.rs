@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`appointed`] | the node that the configuration names | advisory: two configurations, two leaders |
 //! | [`bully`] | the highest name that is alive | advisory: a partition, two leaders |
+//! | [`omega`] | the lowest name that is alive | advisory: a partition, two leaders |
 //! | [`quorum`] | by a majority of voters | a token; with `Safety::Lease` also one leader at a time |
 //! | [`ranked`] | by a majority of votes, each for the best claim | a token |
 //! | [`ring`] | the highest name on a ring | advisory: a partition, two leaders |
@@ -29,6 +30,7 @@ pub mod appointed;
 pub mod bully;
 pub mod confirmed;
 pub mod lease;
+pub mod omega;
 pub mod on_a_ring;
 pub mod quorum;
 pub mod ranked;
@@ -123,6 +125,7 @@ algorithms! {
     Ring: ring,
     RingBidirectional: ring_bidirectional,
     Seniority: seniority,
+    Omega: omega,
 }
 
 /// Error: the name of no election among peers.

@@ -9,6 +9,7 @@ pub mod emergent;
 pub mod gmt2000;
 pub mod lease;
 pub mod metadata;
+pub mod omega;
 pub mod quorum;
 pub mod ranked;
 pub mod ring;
@@ -84,6 +85,8 @@ elections! {
     Ring, "ring", ring::Ring, ring::draw::<ring::Ring>;
     /// Among peers: Hirschberg and Sinclair's bidirectional ring, the highest name leads.
     RingBidirectional, "ring_bidirectional", ring::RingBidirectional, ring::draw::<ring::RingBidirectional>;
+    /// Among peers: omega, the lowest name leads.
+    Omega, "omega", omega::Omega, omega::draw;
     /// The oldest member of a cluster.
     Seniority, "seniority", seniority::Seniority, seniority::draw;
     /// Over an expiring record in a store.

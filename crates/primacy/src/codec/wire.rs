@@ -9,7 +9,7 @@ pub(crate) struct Envelope {
     #[prost(string, tag = "1")]
     pub(crate) election: ::prost::alloc::string::String,
     /// The content.
-    #[prost(oneof = "envelope::Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "envelope::Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub(crate) frame: ::core::option::Option<envelope::Frame>,
 }
 /// Nested message and enum types in `Envelope`.
@@ -62,6 +62,9 @@ pub(crate) mod envelope {
         /// A message of the election `quorum` among nodes that keep metadata.
         #[prost(message, tag = "16")]
         Metadata(super::Metadata),
+        /// A message of the election `omega`.
+        #[prost(message, tag = "17")]
+        Omega(super::Omega),
     }
 }
 /// A message without content.
@@ -263,6 +266,8 @@ pub(crate) mod hello {
         RingBidirectional = 4,
         /// The oldest member.
         Seniority = 5,
+        /// The lowest live name.
+        Omega = 6,
     }
     impl Algorithm {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -277,6 +282,7 @@ pub(crate) mod hello {
                 Self::Ring => "ALGORITHM_RING",
                 Self::RingBidirectional => "ALGORITHM_RING_BIDIRECTIONAL",
                 Self::Seniority => "ALGORITHM_SENIORITY",
+                Self::Omega => "ALGORITHM_OMEGA",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -288,6 +294,7 @@ pub(crate) mod hello {
                 "ALGORITHM_RING" => Some(Self::Ring),
                 "ALGORITHM_RING_BIDIRECTIONAL" => Some(Self::RingBidirectional),
                 "ALGORITHM_SENIORITY" => Some(Self::Seniority),
+                "ALGORITHM_OMEGA" => Some(Self::Omega),
                 _ => None,
             }
         }
@@ -776,6 +783,32 @@ pub(crate) mod bully {
         /// The answer to a leader that has not heard of the latest election.
         #[prost(message, tag = "8")]
         Late(super::Nothing),
+    }
+}
+/// A message of the election `omega`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub(crate) struct Omega {
+    /// The incarnation of the sender. Required.
+    #[prost(message, optional, tag = "1")]
+    pub(crate) incarnation: ::core::option::Option<Incarnation>,
+    /// The term in which the sender leads or led.
+    #[prost(uint64, tag = "2")]
+    pub(crate) term: u64,
+    /// The content.
+    #[prost(oneof = "omega::Body", tags = "3, 4")]
+    pub(crate) body: ::core::option::Option<omega::Body>,
+}
+/// Nested message and enum types in `Omega`.
+pub(crate) mod omega {
+    /// The content.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub(crate) enum Body {
+        /// To all: the sender leads.
+        #[prost(message, tag = "3")]
+        Heartbeat(super::Nothing),
+        /// To all: the sender led, and no longer leads.
+        #[prost(message, tag = "4")]
+        Resigned(super::Nothing),
     }
 }
 /// A message of the elections `ring` and `ring-bidirectional`.
