@@ -369,6 +369,12 @@ impl From<&Status> for Failed {
             Code::InvalidArgument if says("revision of auth store is old") => Self::Login(why),
             Code::NotFound if says("lease not found") => Self::For(RequestError::NoSession),
             Code::ResourceExhausted if says("too many requests") => Self::For(RequestError::NoAnswer { why }),
+            // The client library's own errors, at an answer that was damaged on the way.
+            Code::OutOfRange | Code::Unimplemented
+                if says("decoded message length too large") || says("Content is compressed with") =>
+            {
+                Self::For(RequestError::NoAnswer { why })
+            }
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
@@ -453,6 +459,13 @@ mod tests {
             (Code::ResourceExhausted, "etcdserver: too many requests", true),
             (Code::Internal, "stream closed", true),
             (Code::Unknown, "etcdserver: request timed out", true),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 33554458 bytes, the limit is: 1 bytes",
+                true,
+            ),
+            (Code::Unimplemented, "Content is compressed with `x` which isn't supported", true),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", false),
             (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", false),
             (Code::PermissionDenied, "etcdserver: permission denied", false),
             (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", false),
