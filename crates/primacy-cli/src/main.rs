@@ -21,6 +21,7 @@ mod metrics_http;
 mod node_main;
 mod notify;
 mod orphans;
+mod panic;
 mod printable;
 mod proc_reader;
 mod process_tree;
@@ -152,6 +153,7 @@ fn wants_json(args: &[OsString]) -> bool {
 }
 
 fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
+    panic::handle(std::panic::take_hook());
     // Each of these verbs opens one file at most.
     let opens_little = matches!(verb, Verb::Config(_) | Verb::Completions(_));
     if !opens_little {

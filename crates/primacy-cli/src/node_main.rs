@@ -32,7 +32,7 @@ use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::stop_record::StopRecord;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{delegated_work, health, memory, metrics_http, notify, orphans, quota, scheduling_delay};
+use crate::{delegated_work, health, memory, metrics_http, notify, orphans, panic, quota, scheduling_delay};
 
 /// The work of a node while it leads, and the time for which it campaigns.
 #[derive(Debug)]
@@ -61,10 +61,10 @@ pub(crate) fn run_node(
     let told = reporter.clone();
     // Unwinding would release the lead while the command is still running. So a panic aborts this process, and the
     // guardian ends the command.
-    std::panic::set_hook(Box::new(move |panic| {
+    panic::handle(move |panic| {
         told.tell_of_panic(panic);
         std::process::abort();
-    }));
+    });
     // Reports all errors that can be found before anything is started.
     let checked = work().and_then(|work| Ok((work, entry.check(sources)?)));
     let result =

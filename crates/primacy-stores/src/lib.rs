@@ -12,6 +12,7 @@ mod changes;
 mod clock;
 #[cfg(feature = "consul")]
 pub mod consul;
+pub mod contained;
 pub mod descriptor;
 pub mod diagnostics;
 pub mod document;

@@ -10,15 +10,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::attempts;
+use crate::contained::contain_in;
 
-/// Runs `work` on the stores' thread, and waits for its result. An error means that it did not finish.
+/// Runs `work` on the stores' thread, and waits for its result. An error means that it did not finish; a panic is one.
 ///
 /// Dropping the future cancels the work at the next point at which it waits.
 pub(crate) async fn run<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, String> {
-    let mut task = Aborted(handle()?.spawn(attempts::inherit(work)));
-    (&mut task.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
+    let mut task = Aborted(handle()?.spawn(contain_in(attempts::inherit(work))));
+    (&mut task.0).await.unwrap_or_else(|error| Err(format!("the stores' thread gave a request up: {error}")))
 }
 
 /// Runs `work` on the stores' thread, also when no caller waits for it, until it ends or the guard is dropped.
@@ -115,6 +116,6 @@ mod tests {
         assert!(waited.is_err());
         assert!(given_up.await.is_err(), "it was dropped with its work");
         let panicked: Result<(), String> = run(async { panic!("on purpose") }).await;
-        assert!(panicked.unwrap_err().contains("gave a request up"));
+        assert!(panicked.unwrap_err().ends_with(": on purpose"));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::panic;
 use crate::report::{Event, Reporter};
 
 /// Reports warnings without waiting for their reader.
@@ -38,11 +39,11 @@ impl Warnings {
     /// Reports panics from now on. They still end the thread or process as before.
     pub(super) fn catch_panics(&self) {
         let warnings = self.clone();
-        std::panic::set_hook(Box::new(move |panic| {
+        panic::handle(move |panic| {
             if let Some(reporter) = warnings.reporter() {
                 reporter.tell_of_panic(panic);
             }
-        }));
+        });
     }
 
     /// Gives the reports a moment to be read, at the end of the process.

@@ -9,7 +9,6 @@ use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
 
 use crate::error_text;
 use crate::open_error::OpenError;
@@ -121,13 +120,8 @@ impl Bucket {
         for _ in 0..RACES {
             let Ok(found) = self.store.head(&self.path(PROBE)).await else { return false };
             let expect = UpdateVersion { e_tag: found.e_tag, version: found.version };
-            let mut rivals = JoinSet::new();
-            for _ in 0..RIVALS {
-                let (store, path) = (Arc::clone(&self.store), self.path(PROBE));
-                let mode = PutMode::Update(expect.clone());
-                rivals.spawn(async move { write_probe(&*store, &path, mode).await });
-            }
-            let answers = rivals.join_all().await;
+            let rivals = (0..RIVALS).map(|_| self.try_write(PutMode::Update(expect.clone())));
+            let answers = futures_util::future::join_all(rivals).await;
             if answers.iter().filter(|answer| answer.is_ok()).count() > 1 {
                 return true;
             }
