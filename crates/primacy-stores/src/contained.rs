@@ -17,6 +17,8 @@ pub fn is_contained() -> bool {
     CONTAINS.try_with(Cell::get).unwrap_or(false)
 }
 
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+pub(crate) use self::guard::contain;
 #[cfg(feature = "network")]
 pub(crate) use self::guard::contain_in;
 

@@ -6,23 +6,32 @@ use object_store::ObjectStore;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use crate::diagnostics::Examination;
-use crate::object::connect::{self, Settings, send_once};
+use crate::object::connect::{self, ObjectStoreKind, Settings, send_once};
+use crate::object::credentials::Names;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opening};
 
-pub(crate) const FORM: &str = "gs://BUCKET/PREFIX";
+pub(crate) const KIND: ObjectStoreKind = ObjectStoreKind {
+    form: "gs://BUCKET/PREFIX",
+    names: Names {
+        prefix: "GOOGLE_",
+        others: &["SERVICE_ACCOUNT", "GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"],
+        is_setting: |name| name.parse::<GoogleConfigKey>().is_ok(),
+    },
+    build,
+};
 
 /// Opens `gs://BUCKET/PREFIX?SETTINGS`.
 pub(crate) fn open_url(address: Address) -> Opening {
-    Box::pin(connect::open(address, FORM, build))
+    Box::pin(connect::open(address, KIND))
 }
 
 /// Sends no request: an object store does not report how it keeps objects.
 pub(crate) fn examine(address: Address) -> Examination {
-    connect::examine(&address, FORM, build)
+    connect::examine(&address, KIND)
 }
 
-pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {
+fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {
     let mut builder = GoogleCloudStorageBuilder::from_env();
     for (key, value) in settings.credentials()? {
         builder = builder.with_config(key, value);

@@ -20,6 +20,8 @@
 mod bucket;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 pub(crate) mod connect;
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+pub(crate) mod credentials;
 mod document;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 mod reread;

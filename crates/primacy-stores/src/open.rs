@@ -80,11 +80,11 @@ pub fn object_store_at(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Open
     check_scheme(url)?;
     match url.split_once(':') {
         #[cfg(feature = "s3")]
-        Some(("s3", rest)) => build_store(rest, crate::s3::FORM, crate::s3::build),
+        Some(("s3", rest)) => build_store(rest, crate::s3::KIND),
         #[cfg(feature = "gs")]
-        Some(("gs", rest)) => build_store(rest, crate::gs::FORM, crate::gs::build),
+        Some(("gs", rest)) => build_store(rest, crate::gs::KIND),
         #[cfg(feature = "az")]
-        Some(("az", rest)) => build_store(rest, crate::az::FORM, crate::az::build),
+        Some(("az", rest)) => build_store(rest, crate::az::KIND),
         Some(_) | None => {
             Err(OpenError::Refused { why: "this is no object store; name one of s3:, gs: or az:".to_owned() })
         }

@@ -1,6 +1,6 @@
 //! Opening a store by its URL: the common part of the three kinds. TLS always uses rustls with ring, and the library repeats no request.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,14 @@ use rustls::ClientConfig;
 
 use super::ObjectRegister;
 use super::bucket::{Bucket, REQUEST_PATIENCE};
+use super::credentials::{Credentials, Names, is_sendable};
 use super::reread::Reread;
+use crate::contained::contain;
 use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::document::LENGTH_MAX;
 use crate::login;
 use crate::open_error::OpenError;
 use crate::opening::{Address, Opened};
-use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::secrets;
 use crate::shared_connections::SharedConnections;
@@ -41,19 +42,16 @@ const ANSWER_MAX: usize = 256 * 1024;
 /// The type of the bodies of requests for tokens.
 const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// The section of a file of credentials that is read, besides the lines before the first section.
-const SECTION: &str = "[default]";
-
-/// The variables of the environment that name files of credentials, which the stores read when they are built.
-const PATH_VARIABLES: [&str; 4] = [
-    "GOOGLE_SERVICE_ACCOUNT",
-    "GOOGLE_SERVICE_ACCOUNT_PATH",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "SERVICE_ACCOUNT",
-];
-
-/// Builds a store from the settings of its URL.
-type Build = fn(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>;
+/// A kind of object store.
+#[derive(Clone, Copy)]
+pub(crate) struct ObjectStoreKind {
+    /// The form of its URL.
+    pub(crate) form: &'static str,
+    /// The names of its settings, in the environment and in its file of credentials.
+    pub(crate) names: Names,
+    /// Builds a store from the settings of its URL.
+    pub(crate) build: fn(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
+}
 
 /// The connections that the elections of this process share.
 static BUCKETS: SharedConnections<Arc<Bucket>> = SharedConnections::new();
@@ -64,15 +62,14 @@ pub(crate) struct Settings {
     pub(crate) url: StoreUrl,
     /// The address of the store, if it is not the provider's.
     pub(crate) endpoint: Option<String>,
-    /// The names, in lower case, and values of the file of credentials.
-    credentials: Vec<(String, String)>,
+    credentials: Credentials,
     tls: ClientConfig,
 }
 
-/// Opens `SCHEME://BUCKET/PREFIX?SETTINGS`, where `build` makes the store.
-pub(crate) async fn open(address: Address, form: &'static str, build: Build) -> Result<Opened, OpenError> {
-    let share = BUCKETS.join(&format!("{form} {}", address.rest), &address.election, || {
-        let (store, prefix) = build_store(&address.rest, form, build)?;
+/// Opens `SCHEME://BUCKET/PREFIX?SETTINGS`.
+pub(crate) async fn open(address: Address, kind: ObjectStoreKind) -> Result<Opened, OpenError> {
+    let share = BUCKETS.join(&format!("{} {}", kind.form, address.rest), &address.election, || {
+        let (store, prefix) = build_store(&address.rest, kind)?;
         Bucket::new(store, &prefix).map(Arc::new)
     })?;
     let register = ObjectRegister::open_shared(share, &address.election, address.create).await?;
@@ -80,8 +77,8 @@ pub(crate) async fn open(address: Address, form: &'static str, build: Build) -> 
 }
 
 /// Reports as unknown the properties that object stores do not report to their clients.
-pub(crate) fn examine(address: &Address, form: &'static str, build: Build) -> Examination {
-    let built = build_store(&address.rest, form, build);
+pub(crate) fn examine(address: &Address, kind: ObjectStoreKind) -> Examination {
+    let built = build_store(&address.rest, kind);
     Box::pin(async move {
         let (store, _) = built?;
         let copies = Check::not(
@@ -107,13 +104,12 @@ pub(crate) fn examine(address: &Address, form: &'static str, build: Build) -> Ex
 /// The store, and the prefix.
 pub(crate) fn build_store(
     rest: &str,
-    form: &'static str,
-    build: Build,
+    kind: ObjectStoreKind,
 ) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
     let rest = rest.to_owned();
     let load = move |sources: &mut Sources| {
-        let mut settings = Settings::parse(&rest, form, sources)?;
-        let store = build(&mut settings)?;
+        let mut settings = Settings::parse(&rest, kind, sources)?;
+        let store = contain(|| (kind.build)(&mut settings)).map_err(|why| OpenError::Refused { why })??;
         settings.url.finish()?;
         Ok::<_, OpenError>((store, settings.url.path))
     };
@@ -123,8 +119,8 @@ pub(crate) fn build_store(
 }
 
 impl Settings {
-    fn parse(rest: &str, form: &'static str, sources: &mut Sources) -> Result<Self, OpenError> {
-        let mut url = StoreUrl::parse(rest, form)?;
+    fn parse(rest: &str, kind: ObjectStoreKind, sources: &mut Sources) -> Result<Self, OpenError> {
+        let mut url = StoreUrl::parse(rest, kind.form)?;
         if url.user.is_some() || url.password.is_some() {
             let why =
                 "credentials stand in the environment or in the file of `credentials=FILE`, not in the URL";
@@ -135,18 +131,8 @@ impl Settings {
             _ => return Err(url.malformed("behind the slashes comes the name of one bucket")),
         };
         let tls = Files::take(&mut url)?.client()?;
-        let credentials = match url.take("credentials") {
-            None => Vec::new(),
-            Some(path) => read_credentials(Path::new(&path), sources)?,
-        };
-        // Some credentials are in files of their own.
-        let variables = PATH_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
-        let named = credentials.iter().map(|(_, value)| PathBuf::from(value));
-        for path in variables.chain(named).filter(|path| path.is_absolute()) {
-            sources.add_read_whole(&path).map_err(|error| {
-                passing::of_file(format!("the credentials {} are not used: {error}", path.display()), &error)
-            })?;
-        }
+        let file = url.take("credentials").map(PathBuf::from);
+        let credentials = Credentials::read(file.as_deref(), &kind.names, sources)?;
         let endpoint = url.take("endpoint");
         if !endpoint.as_deref().is_none_or(is_endpoint) {
             return Err(url.malformed(
@@ -154,28 +140,21 @@ impl Settings {
                  environment or in the file of `credentials=FILE`",
             ));
         }
-        let of_environment = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            let is_read = ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
-            Some((name, value.into_string().ok()?)).filter(|_| is_read)
-        });
-        for (name, value) in of_environment.chain(credentials.iter().cloned()) {
-            if login::is_secret_name(&name) {
-                secrets::remember(&value);
-            }
-        }
         Ok(Self { bucket, url, endpoint, credentials, tls })
     }
 
     /// The settings of the file of credentials, as this kind of store names them.
     pub(crate) fn credentials<K: FromStr>(&self) -> Result<Vec<(K, String)>, OpenError> {
-        let named = |(name, value): &(String, String)| match name.parse() {
-            Ok(key) => Ok((key, value.clone())),
-            Err(_) => Err(OpenError::Refused {
-                why: format!("the file of credentials has a line `{name}`, which this store does not know"),
-            }),
-        };
-        self.credentials.iter().map(named).collect()
+        self.credentials.settings()
+    }
+
+    /// Takes a setting of the URL that becomes a part of requests.
+    pub(crate) fn take(&mut self, name: &'static str) -> Result<Option<String>, OpenError> {
+        let value = self.url.take(name);
+        if !value.as_deref().is_none_or(is_sendable) {
+            return Err(self.url.malformed(format!("`{name}` has only printable characters of ASCII")));
+        }
+        Ok(value)
     }
 
     /// Returns the connector for the store.
@@ -278,47 +257,10 @@ fn is_endpoint(text: &str) -> bool {
     rest.is_some_and(|rest| rest.chars().all(login::is_address_letter))
 }
 
-/// Reads the `NAME = VALUE` lines of the default section, and those before the first section. The tools of AWS write such files.
-fn read_credentials(path: &Path, sources: &mut Sources) -> Result<Vec<(String, String)>, OpenError> {
-    let text = sources.read_to_string(path).map_err(|error| {
-        passing::of_file(format!("the credentials {} cannot be read: {error}", path.display()), &error)
-    })?;
-    parse_credentials(&text).map_err(|number| OpenError::Refused {
-        why: format!("line {number} of the credentials {} is no NAME = VALUE", path.display()),
-    })
-}
-
-/// Parses the lines; the error is the number of an invalid line.
-fn parse_credentials(text: &str) -> Result<Vec<(String, String)>, u32> {
-    let mut found = Vec::new();
-    let mut is_ours = true;
-    for (number, line) in (1u32..).zip(text.lines().map(str::trim)) {
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
-        }
-        if line.starts_with('[') {
-            is_ours = line == SECTION;
-        } else if is_ours {
-            let (name, value) = line.split_once('=').ok_or(number)?;
-            found.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
-        }
-    }
-    Ok(found)
-}
-
 #[cfg(test)]
+#[cfg(feature = "s3")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_of_credentials_is_read_as_the_tools_of_aws_write_it() {
-        let text = "# ours\n[default]\naws_access_key_id = A=B\nAWS_SECRET_ACCESS_KEY=s\n\n[other]\nx\n";
-        let expected = [("aws_access_key_id", "A=B"), ("aws_secret_access_key", "s")];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(parse_credentials(text), Ok(expected.to_vec()));
-        assert_eq!(parse_credentials("a = b\nc\n"), Err(2));
-        assert_eq!(parse_credentials("[other]\na=b"), Ok(Vec::new()));
-    }
 
     #[test]
     fn a_server_that_repeats_the_secrets_of_a_request_is_shown_without_them() {
@@ -346,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_a_secret() {
         let parse = |rest: &str| {
-            let parsed = Settings::parse(rest, "s3://BUCKET/PREFIX", &mut Sources::default());
+            let parsed = Settings::parse(rest, crate::s3::KIND, &mut Sources::default());
             parsed.err().unwrap().to_string()
         };
         assert!(parse("//key:secret@bucket/prefix").contains("environment"));
