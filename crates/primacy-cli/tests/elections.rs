@@ -5,6 +5,7 @@
 
 use std::process::Output;
 
+use primacy::Algorithm;
 use primacy_testbed::{Node, Place, peers, stderr, stdout, strings, wait_until, words};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -133,7 +134,9 @@ fn what_a_ranked_leader_announces_is_shown_by_all_and_outlives_it() {
 
 #[test]
 fn advisory_leaders_are_replaced_and_have_no_token() {
-    for by in ["bully", "ring", "ring-bidirectional", "seniority"] {
+    for by in
+        Algorithm::ALL.iter().filter(|algorithm| !algorithm.is_fenced()).map(|algorithm| algorithm.name())
+    {
         let mut nodes = Nodes::start(&format!("advisory-{by}"), by, &strings(&["--allow-advisory"]));
         let second = nodes.take_over();
         assert!(nodes.works().iter().all(|&(_, token)| token.is_none()), "{:?}", nodes.works());

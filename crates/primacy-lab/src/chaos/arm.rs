@@ -22,6 +22,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("bully")), ..ARM },
     Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByStore("ring", SQLITE)), ..ARM },
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("ring-bidirectional")), ..ARM },
+    Arm { name: "omega",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("omega")), ..ARM },
     Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::ByQuorum("seniority")), ..ARM },
     Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(PeerElection::Metadata), ..ARM },
     // A single node commits by its own disk, and is replaced by way of two voters.

@@ -25,6 +25,7 @@ fn choice(contender: Contender) -> Option<Choice> {
         Contender::Bully => return Some(among_peers(Algorithm::Bully)),
         Contender::Ring => return Some(among_peers(Algorithm::Ring)),
         Contender::RingBidirectional => return Some(among_peers(Algorithm::RingBidirectional)),
+        Contender::Omega => return Some(among_peers(Algorithm::Omega)),
         Contender::Lease => {
             ("[lease](../algorithms/lease.md)", "there is a store with compare-and-set", "the same")
         }

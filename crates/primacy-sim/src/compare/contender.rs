@@ -30,6 +30,8 @@ pub enum Contender {
     Ring,
     /// Hirschberg and Sinclair's bidirectional ring: the highest name leads.
     RingBidirectional,
+    /// Omega: the lowest name leads.
+    Omega,
 }
 
 /// The split policy of a cluster by seniority: the policies with the most visible differences.
@@ -61,6 +63,7 @@ impl Contender {
         Self::Bully,
         Self::Ring,
         Self::RingBidirectional,
+        Self::Omega,
     ];
 
     /// The name of the election and its variant.
@@ -80,6 +83,7 @@ impl Contender {
             Self::Bully => "bully",
             Self::Ring => "ring",
             Self::RingBidirectional => "ring_bidirectional",
+            Self::Omega => "omega",
         }
     }
 
@@ -95,7 +99,7 @@ impl Contender {
         match self {
             Self::Quorum | Self::Lease | Self::Session | Self::Ranked => true,
             Self::Confirmed | Self::ConfirmedLease => true,
-            Self::Seniority(_) | Self::Bully | Self::Ring | Self::RingBidirectional => false,
+            Self::Seniority(_) | Self::Bully | Self::Ring | Self::RingBidirectional | Self::Omega => false,
         }
     }
 
@@ -118,7 +122,7 @@ impl Contender {
                 nominates().chain(patience).chain(lease(setup)).collect()
             }
             Self::Seniority(split) => seniority(setup, split),
-            Self::Bully => bully("", setup),
+            Self::Bully | Self::Omega => bully("", setup),
             Self::Ring | Self::RingBidirectional => ring(setup),
         }
     }

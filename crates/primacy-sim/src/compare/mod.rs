@@ -21,7 +21,7 @@ use core::ops::RangeInclusive;
 
 use primacy_core::{Duration, NodeId};
 
-use crate::elections::{bully, confirmed, lease, quorum, ranked, ring, seniority, session};
+use crate::elections::{bully, confirmed, lease, omega, quorum, ranked, ring, seniority, session};
 
 pub use choice::choices;
 pub use contender::Contender;
@@ -125,6 +125,7 @@ pub fn run(contender: Contender, scenario: Scenario, setup: &Setup, seed: u64) -
         Contender::RingBidirectional => {
             trial::run::<ring::RingBidirectional>(scenario, setup, &settings, seed)
         }
+        Contender::Omega => trial::run::<omega::Omega>(scenario, setup, &settings, seed),
         Contender::Seniority(_) => trial::run::<seniority::Seniority>(scenario, setup, &settings, seed),
         Contender::Lease => trial::run::<lease::Lease>(scenario, setup, &settings, seed),
         Contender::Session => trial::run::<session::Session>(scenario, setup, &settings, seed),
