@@ -36,9 +36,9 @@ use tokio::time::Instant;
 
 use self::bucket::Bucket;
 pub use self::document::{ObjectDocument, StaleWrite};
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::document::Document;
 use crate::election_name::check_election;
-#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::record::{self, LENGTH_MAX, RecordError};

@@ -19,7 +19,9 @@ use rustls::ClientConfig;
 
 use super::ObjectRegister;
 use super::bucket::{Bucket, REQUEST_PATIENCE};
-use super::credentials::{Credentials, Names, is_sendable};
+#[cfg(any(feature = "s3", feature = "az"))]
+use super::credentials::is_sendable;
+use super::credentials::{Credentials, Names};
 use super::reread::Reread;
 use crate::contained::contain;
 use crate::diagnostics::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
@@ -149,6 +151,7 @@ impl Settings {
     }
 
     /// Takes a setting of the URL that becomes a part of requests.
+    #[cfg(any(feature = "s3", feature = "az"))]
     pub(crate) fn take(&mut self, name: &'static str) -> Result<Option<String>, OpenError> {
         let value = self.url.take(name);
         if !value.as_deref().is_none_or(is_sendable) {
