@@ -38,6 +38,7 @@ const TARGETS: &[Target] = &[
     Target { name: "consul_value",     binary: "primacy_stores", test: "consul::value::tests::fuzz::consul_value",  length_max: 1_024 },
     Target { name: "zookeeper_entry",  binary: "primacy_stores", test: "zookeeper::entry::tests::fuzz::zookeeper_entry", length_max: 1_024 },
     Target { name: "zookeeper_answers", binary: "primacy_stores", test: "zookeeper::client::tests::fuzz::zookeeper_answers", length_max: 4_096 },
+    Target { name: "nats_server_ops",  binary: "primacy_stores", test: "nats::link::framing::tests::fuzz::nats_server_ops", length_max: 2_048 },
     Target { name: "kubernetes_lease", binary: "primacy_stores", test: "kubernetes::lease::tests::fuzz::kubernetes_lease", length_max: 2_048 },
     Target { name: "settings",         binary: "primacy_cli",    test: "entry::tests::fuzz::settings",              length_max: 1_024 },
     Target { name: "control_request",  binary: "primacy_cli",    test: "control::server::tests::fuzz::control_request", length_max: 8_192 },

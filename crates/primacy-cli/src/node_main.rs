@@ -302,16 +302,12 @@ fn config(
 const NETWORK_LIBRARIES: [&str; 8] =
     ["h2", "hyper", "hyper_util", "rustls", "tokio_rustls", "tonic", "tower", "tokio_util"];
 
-/// Libraries of stores that log an error for each failed request, with text that may come from a server. Primacy's own
-/// errors report the same.
-const SILENT_LIBRARIES: &str = "async_nats=off,";
-
 /// Returns the part of the log that is shown: the requested one, or warnings and worse.
 fn log_filter(asked: &str) -> Result<Targets, ParseError> {
     let libraries: String = NETWORK_LIBRARIES.iter().map(|library| format!("{library}=error,")).collect();
     let asked = if asked.is_empty() { "warn" } else { asked };
     // Of two directives for one target, the later one counts.
-    format!("{libraries}{SILENT_LIBRARIES}{asked}").parse()
+    format!("{libraries}{asked}").parse()
 }
 
 /// Writes a field of a log line, shortened like the text of an error, since another machine may have written a part of

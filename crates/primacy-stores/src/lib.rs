@@ -48,7 +48,8 @@ mod passing;
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod read_limit;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
+#[allow(dead_code, reason = "not every store gives up a connection before it breaks")]
 mod reconnecting;
 pub mod record;
 #[cfg(feature = "redis")]

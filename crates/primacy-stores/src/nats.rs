@@ -12,7 +12,11 @@
 //! sequence number.
 //!
 //! A read goes to the stream's leader, and not to an arbitrary replica. All elections of a process that were opened with one URL share one
-//! connection, which connects to another server when it breaks, and one watch: the *link*.
+//! connection, which is replaced by one to another server when it breaks: the *link*. It subscribes to the keys of those that wait for
+//! changes, and reads a key when a message arrives; it uses no consumer of the stream.
+//!
+//! The protocol is implemented here, because the client library async-nats can be made to publish with this client's rights, and to panic,
+//! by messages that any client of the servers may send.
 
 mod credentials;
 mod diagnostics;
@@ -40,7 +44,7 @@ use crate::version_number;
 /// lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(3);
 
-/// The interval at which a wait for a change reads the record: it notices the changes that the watch misses.
+/// The interval at which a wait for a change reads the record: it notices the changes of which no message arrives.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections of this process.
@@ -81,6 +85,7 @@ struct NatsRegister {
 
 impl Drop for NatsRegister {
     fn drop(&mut self) {
+        self.link.unwatch(&self.key);
         self.link.elections().remove(&self.key);
     }
 }
@@ -152,7 +157,7 @@ impl Register for NatsRegister {
             async move { handle.find(&key).await.ok().map(|found| found.version()) }
         };
         Box::pin(async move {
-            self.link.watch();
+            self.link.watch(&self.key);
             self.changes.heard_or_read(LOOK_INTERVAL, read).await;
         })
     }

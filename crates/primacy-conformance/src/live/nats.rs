@@ -44,12 +44,23 @@ impl Nats {
     /// # Panics
     /// If they do not start.
     pub async fn start(count: usize) -> Result<Self, String> {
+        Self::start_with(count, "").await
+    }
+
+    /// Like [`start`](Self::start), with more users: lines of the list `users` of the servers' configuration.
+    ///
+    /// # Errors
+    /// The program that is missing.
+    ///
+    /// # Panics
+    /// If they do not start.
+    pub async fn start_with(count: usize, users: &str) -> Result<Self, String> {
         let program = program("nats-server")?;
         let ground = Ground::new("nats");
         let ports: Vec<u16> = (0..count).map(|_| free_port()).collect();
         let routes: Vec<u16> = (0..count).map(|_| free_port()).collect();
         for (index, port) in ports.iter().enumerate() {
-            let text = configuration(&ground, index, *port, &routes);
+            let text = configuration(&ground, index, *port, &routes, users);
             std::fs::write(ground.at(&format!("{index}.conf")), text).expect("the ground can be written");
         }
         let mut nats = Self { ground, program, ports, servers: Vec::new() };
@@ -153,12 +164,12 @@ async fn connect(url: &str) -> Result<Client, async_nats::ConnectError> {
     ConnectOptions::new().user_and_password(USER.to_owned(), PASSWORD.to_owned()).connect(hosts).await
 }
 
-fn configuration(ground: &Ground, index: usize, port: u16, routes: &[u16]) -> String {
+fn configuration(ground: &Ground, index: usize, port: u16, routes: &[u16], users: &str) -> String {
     let directory = ground.at(&format!("store-{index}"));
     let mut text = format!(
         "server_name: server-{index}\nlisten: \"127.0.0.1:{port}\"\n\
          jetstream {{ store_dir: \"{}\", max_memory_store: 64MB, max_file_store: 512MB }}\n\
-         authorization {{ user: \"{USER}\", password: \"{PASSWORD}\" }}\n",
+         authorization {{ users: [\n{{ user: \"{USER}\", password: \"{PASSWORD}\" }}\n{users}] }}\n",
         directory.display()
     );
     if routes.len() > 1 {

@@ -14,7 +14,9 @@ use crate::registers::open_in_the_end;
 use crate::{Column, to_be_tried};
 
 mod failing;
+mod log;
 mod relay;
+mod rights;
 
 struct NatsHarness {
     servers: Nats,

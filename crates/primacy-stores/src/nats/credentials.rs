@@ -5,34 +5,33 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use async_nats::{Auth, AuthError, ConnectOptions};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 
+use super::link::Proof;
 use crate::open_error::OpenError;
 use crate::passing;
 use crate::replaced_files::{FromFiles, Sources};
 use crate::secrets;
 
 /// The credentials in a file.
-struct Credentials {
+pub(super) struct NatsCredentials {
     jwt: String,
     key: KeyPair,
 }
 
-/// Returns options with which a client uses the present credentials of the file at each connection.
+/// Opens a file of credentials.
 ///
 /// # Errors
 /// [`OpenError`] for a file that cannot be read, or holds no credentials.
-pub(super) fn options(file: PathBuf) -> Result<ConnectOptions, OpenError> {
-    let load = move |sources: &mut Sources| read(&file, sources).map(Arc::new);
-    let credentials = Arc::new(FromFiles::open("the credentials of NATS", load)?);
-    Ok(ConnectOptions::with_auth_callback(move |nonce| {
-        let credentials = credentials.current();
-        async move { credentials.answer(&nonce) }
-    }))
+pub(super) fn open(file: PathBuf) -> Result<FromFiles<Arc<NatsCredentials>>, OpenError> {
+    FromFiles::open("the credentials of NATS", move |sources: &mut Sources| {
+        read(&file, sources).map(Arc::new)
+    })
 }
 
-fn read(path: &Path, sources: &mut Sources) -> Result<Credentials, OpenError> {
+fn read(path: &Path, sources: &mut Sources) -> Result<NatsCredentials, OpenError> {
     let named = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
     let text = sources.read_to_string(path).map_err(|error| passing::of_file(named(&error), &error))?;
     // No error shows a part of the file.
@@ -40,7 +39,7 @@ fn read(path: &Path, sources: &mut Sources) -> Result<Credentials, OpenError> {
 }
 
 /// Parses a file of credentials: the JWT and the seed, each on the line after its `BEGIN` line.
-fn parse(text: &str) -> Option<Credentials> {
+fn parse(text: &str) -> Option<NatsCredentials> {
     let mut lines = text.lines().map(str::trim);
     let mut next = || {
         lines.find(|line| line.starts_with("---") && line.contains("BEGIN"))?;
@@ -49,26 +48,25 @@ fn parse(text: &str) -> Option<Credentials> {
     let (jwt, seed) = (next()?.to_owned(), next()?);
     secrets::remember(&jwt);
     secrets::remember(seed);
-    Some(Credentials { jwt, key: KeyPair::from_seed(seed).ok()? })
+    Some(NatsCredentials { jwt, key: KeyPair::from_seed(seed).ok()? })
 }
 
-impl Credentials {
+impl NatsCredentials {
     /// Returns the proof for the server that has sent this nonce.
-    fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
-        let mut auth = Auth::new();
-        auth.jwt = Some(self.jwt.clone());
-        auth.signature = Some(self.key.sign(nonce).map_err(AuthError::new)?);
-        Ok(auth)
+    pub(super) fn proof(&self, nonce: &str) -> Result<Proof, String> {
+        let signature = self.key.sign(nonce.as_bytes()).map_err(|error| error.to_string())?;
+        let sig = URL_SAFE_NO_PAD.encode(signature);
+        Ok(Proof { jwt: Some(self.jwt.clone()), sig: Some(sig), ..Proof::default() })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::TcpListener;
 
+    use super::super::link::Link;
+    use super::super::settings::Settings;
     use super::*;
 
     fn write(path: &Path, jwt: &str, key: &KeyPair) {
@@ -85,20 +83,21 @@ mod tests {
         let path = std::env::temp_dir().join(format!("primacy-nats-creds-{}", std::process::id()));
         write(&path, "first", &KeyPair::new_user());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let options = options(path.clone()).unwrap().reconnect_delay_callback(|_| Duration::ZERO);
-        let client = tokio::spawn(options.retry_on_initial_connect().connect(address));
+        let url = format!("//{}/b?creds={}", listener.local_addr().unwrap(), path.display());
+        let link = Link::new(Settings::parse(&url).unwrap());
         for jwt in ["first", "second"] {
             write(&path, jwt, &KeyPair::new_user());
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let info = "INFO {\"server_id\":\"x\",\"version\":\"2.11.0\",\"max_payload\":1048576,\"nonce\":\"n\"}\r\n";
-            stream.write_all(info.as_bytes()).await.unwrap();
-            let mut line = String::new();
-            BufReader::new(&mut stream).read_line(&mut line).await.unwrap();
-            assert!(line.contains(&format!("\"jwt\":\"{jwt}\"")) && line.contains("\"sig\":"), "{line}");
-            // The server closes the connection, as it does when credentials are revoked.
+            let serving = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(b"INFO {\"version\":\"2.11.0\",\"nonce\":\"n\"}\r\n").await.unwrap();
+                let mut line = String::new();
+                BufReader::new(&mut stream).read_line(&mut line).await.unwrap();
+                assert!(line.contains(&format!("\"jwt\":\"{jwt}\"")) && line.contains("\"sig\":"), "{line}");
+                // The server closes the connection, as it does when credentials are revoked.
+            };
+            let (opened, ()) = tokio::join!(link.open(false), serving);
+            assert!(matches!(opened, Err(OpenError::Unavailable { .. })), "{opened:?}");
         }
-        client.abort();
         std::fs::remove_file(path).unwrap();
     }
 
@@ -106,7 +105,7 @@ mod tests {
     fn a_file_without_credentials_is_named_and_not_shown() {
         let path = std::env::temp_dir().join(format!("primacy-nats-none-{}", std::process::id()));
         std::fs::write(&path, "-----BEGIN NATS USER JWT-----\nsecret\n-----BEGIN X-----\nsecret\n").unwrap();
-        let error = options(path.clone()).err().unwrap().to_string();
+        let error = open(path.clone()).err().unwrap().to_string();
         assert!(error.contains("primacy-nats-none") && !error.contains("secret"), "{error}");
         std::fs::remove_file(path).unwrap();
     }

@@ -1,9 +1,8 @@
 //! Checks of a bucket, as far as JetStream reports its state.
 
-use async_nats::jetstream::stream::{Info, StorageType};
-
-use super::link::Link;
-use super::link::bucket::{REPLICAS, SYNCS, is_before};
+use super::key_of;
+use super::link::bucket::{FILE, REPLICAS, SYNCS, is_before};
+use super::link::{Link, StreamInfo};
 use super::settings::Settings;
 use crate::diagnostics::{Check, Examination, SURVIVES, Verdict};
 use crate::opening::Address;
@@ -13,13 +12,14 @@ pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
         let link = Link::new(Settings::parse(&address.rest)?);
         link.open(false).await?;
-        let (info, server) = link.look().await?;
-        Ok(vec![survives(&info), is_on_disk(&info), flushes(&server)])
+        let found = link.inspect(&key_of(&address.election)).await?;
+        let is_noticed = notices_changes(found.is_subscription_refused);
+        Ok(vec![survives(&found.info), is_on_disk(&found.info), flushes(&found.server), is_noticed])
     })
 }
 
 /// Checks that the bucket has replicas that are up to date.
-fn survives(info: &Info) -> Check {
+fn survives(info: &StreamInfo) -> Check {
     let wanted = info.config.num_replicas;
     let fix = format!(
         "nats stream edit {} --replicas {REPLICAS}, on a cluster of three servers or more",
@@ -39,18 +39,29 @@ fn survives(info: &Info) -> Check {
     Check::not(Verdict::Warn, SURVIVES, found, why, "nats stream report; start the servers that are away")
 }
 
-fn is_on_disk(info: &Info) -> Check {
+fn is_on_disk(info: &StreamInfo) -> Check {
     const NAME: &str = "the bucket is kept on disk";
-    match info.config.storage {
-        StorageType::File => Check::pass(NAME, "its storage is file"),
-        StorageType::Memory => Check::not(
-            Verdict::Fail,
-            NAME,
-            "its storage is memory",
-            "after a restart of its servers a token is given a second time",
-            "make another bucket, and stop all candidates before they use it: nats kv add NAME --storage file --replicas 3",
-        ),
+    if info.config.storage == FILE {
+        return Check::pass(NAME, "its storage is file");
     }
+    Check::not(
+        Verdict::Fail,
+        NAME,
+        format!("its storage is {}", info.config.storage),
+        "after a restart of its servers a token is given a second time",
+        "make another bucket, and stop all candidates before they use it: nats kv add NAME --storage file --replicas 3",
+    )
+}
+
+/// Checks that the login may subscribe to the election's key.
+fn notices_changes(is_refused: bool) -> Check {
+    const NAME: &str = "changes are noticed at once";
+    if !is_refused {
+        return Check::pass(NAME, "the login may subscribe to the election's key");
+    }
+    let why = "candidates notice a release by polling, up to a second later";
+    let fix = "grant the login the right to subscribe to $KV.BUCKET.>";
+    Check::not(Verdict::Warn, NAME, "the login may not subscribe to the election's key", why, fix)
 }
 
 /// Checks that an acknowledged write is flushed. That is a setting of the server, which it does not
@@ -82,7 +93,7 @@ fn flushes(server: &str) -> Check {
 mod tests {
     use super::*;
 
-    fn info(replicas: usize, storage: &str, peers: &[(bool, bool)]) -> Info {
+    fn info(replicas: usize, storage: &str, peers: &[(bool, bool)]) -> StreamInfo {
         let peers: Vec<_> = peers
             .iter()
             .map(|(current, offline)| {

@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustls::ClientConfig;
 
 use crate::open_error::OpenError;
 use crate::secrets;
-use crate::store_url::StoreUrl;
+use crate::store_url::{Host, StoreUrl};
 use crate::tls::Files;
 
 /// The form of a URL of this store.
@@ -27,15 +28,15 @@ const BUCKET_LENGTH_MAX: usize = 200;
 /// The servers, the login, the bucket and TLS.
 #[derive(Clone)]
 pub(super) struct Settings {
-    /// The addresses of the servers, at least one.
-    pub(super) authorities: Vec<String>,
+    /// The servers, at least one.
+    pub(super) hosts: Vec<Host>,
     pub(super) login: Login,
     pub(super) bucket: String,
     /// The connection must be encrypted.
     pub(super) requires_tls: bool,
     /// True if the URL states that the servers flush before they answer, which a client cannot check.
     pub(super) is_synced: bool,
-    pub(super) tls: ClientConfig,
+    pub(super) tls: Arc<ClientConfig>,
 }
 
 /// The client's credentials.
@@ -99,18 +100,27 @@ impl Settings {
                 "the name of a bucket has at most {BUCKET_LENGTH_MAX} letters of the Latin alphabet, digits, - and _"
             )));
         }
-        let authorities = url.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
-        // Needed even if the URL does not require TLS: a server may, and then the library would use the program's own crypto provider.
-        let tls = files.client()?;
-        Ok(Self { authorities, login, bucket: bucket.to_owned(), requires_tls, is_synced, tls })
+        // Needed even if the URL does not require TLS: a server may.
+        let tls = Arc::new(files.client()?);
+        Ok(Self { hosts: url.hosts, login, bucket: bucket.to_owned(), requires_tls, is_synced, tls })
     }
+
+    /// The servers, for errors.
+    pub(super) fn names(&self) -> String {
+        self.hosts.iter().map(authority).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The address of a server, with its port.
+pub(super) fn authority(host: &Host) -> String {
+    host.authority(DEFAULT_PORT)
 }
 
 /// Leaves out all parts that could be secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("authorities", &self.authorities)
+            .field("hosts", &self.hosts)
             .field("bucket", &self.bucket)
             .finish_non_exhaustive()
     }
@@ -123,13 +133,10 @@ mod tests {
     #[test]
     fn what_is_left_out_has_a_default() {
         let least = Settings::parse("//host").unwrap();
-        assert_eq!(
-            (least.authorities.as_slice(), least.bucket.as_str()),
-            (&["host:4222".to_owned()][..], "primacy")
-        );
+        assert_eq!((least.names().as_str(), least.bucket.as_str()), ("host:4222", "primacy"));
         assert!(!least.requires_tls && matches!(least.login, Login::None));
         let whole = Settings::parse("//u:secret@a:1,[::1]/b-1?tls=on").unwrap();
-        assert_eq!((whole.authorities.join(" ").as_str(), whole.bucket.as_str()), ("a:1 [::1]:4222", "b-1"));
+        assert_eq!((whole.names().as_str(), whole.bucket.as_str()), ("a:1, [::1]:4222", "b-1"));
         assert!(whole.requires_tls && matches!(whole.login, Login::Password { .. }));
         assert!(!format!("{whole:?}").contains("secret"));
         assert!(matches!(Settings::parse("//secret@a").unwrap().login, Login::Token(_)));

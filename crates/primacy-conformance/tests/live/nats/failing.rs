@@ -1,8 +1,7 @@
 //! Faults of servers, and the errors that their elections get then.
 
-use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::stream;
@@ -12,6 +11,7 @@ use primacy_core::election::lease::Version;
 use primacy_stores::{OpenError, ReadError, Register, SetError, open};
 use rustix::process::Signal;
 
+use super::log;
 use super::relay::relay_that_lies;
 use super::servers;
 use crate::registers::{PATIENCE, open_in_the_end, read_in_the_end, record, refusal, set};
@@ -87,37 +87,12 @@ async fn a_wrong_password_is_refused_and_not_shown() {
     assert!(matches!(&error, OpenError::Refused { why } if why.contains("/no/such/file")), "{error:?}");
 }
 
-/// The log of this process.
-#[derive(Clone)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn log() -> &'static Log {
-    static LOG: OnceLock<Log> = OnceLock::new();
-    LOG.get_or_init(|| {
-        let log = Log(Arc::default());
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-        subscriber.with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
-        log
-    })
-}
-
 #[tokio::test]
 async fn a_single_server_is_warned_of_and_keeps_what_it_has_over_a_restart() {
     let Some(mut servers) = servers(1).await else { return };
-    let log = log();
+    log::read();
     let register = open(&servers.url(), "single").await.unwrap();
-    let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let told = log::read();
     assert!(told.contains("fewer than 3 replicas") && told.contains("flush"), "{told}");
     assert!(!told.contains(PASSWORD), "{told}");
     let first = set(&register, None, 1).await.unwrap();

@@ -1,17 +1,17 @@
 //! The bucket: its stream, which is made if there is none, and its faults.
 
-use std::time::Duration;
-
-use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
-use async_nats::jetstream::{Context, ErrorCode};
-
 use super::super::settings::Settings;
-use super::told;
+pub(in super::super) use super::api::FILE;
+use super::api::{self, ApiFailure, StreamConfig, StreamInfo, code};
+use super::connection::NatsConnection;
+use super::soon;
 use crate::open_error::OpenError;
 
 /// The number of replicas of a bucket that this store makes: one may be lost.
 pub(in super::super) const REPLICAS: usize = 3;
+
+/// The retention of a stream that keeps what is written, within its limits.
+const LIMITS: &str = "limits";
 
 /// A bucket that was found.
 pub(super) struct BucketInfo {
@@ -27,91 +27,76 @@ pub(super) struct BucketInfo {
 /// [`OpenError::Refused`] for a bucket that does not keep its records, and for servers without JetStream;
 /// [`OpenError::Unavailable`] if there is no answer, or no bucket.
 pub(super) async fn find(
-    context: &Context,
+    connection: &NatsConnection,
     stream: &str,
     settings: &Settings,
     create: bool,
 ) -> Result<BucketInfo, OpenError> {
     let name = &settings.bucket;
-    let config = match context.get_stream(stream).await {
-        Ok(found) => found.cached_info().config.clone(),
-        Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(code) if code.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                if !create {
-                    let why = format!("there is no bucket {name}; the first candidate makes it");
-                    return Err(OpenError::Unavailable { why });
-                }
-                make(context, stream, name).await?
-            }
-            GetStreamErrorKind::JetStream(code) if is_disabled(code.error_code()) => {
-                let why = format!("this account has no JetStream, which keeps buckets ({code})");
-                return Err(OpenError::Refused { why });
-            }
-            GetStreamErrorKind::JetStream(_)
-            | GetStreamErrorKind::Request
-            | GetStreamErrorKind::EmptyName
-            | GetStreamErrorKind::InvalidStreamName => {
-                let why = format!("JetStream does not answer, or is not turned on: {}", told(&error));
+    let found = match look(connection, stream).await {
+        Err(ApiFailure::Error(error)) if error.err_code == code::STREAM_NOT_FOUND => {
+            if !create {
+                let why = format!("there is no bucket {name}; the first candidate makes it");
                 return Err(OpenError::Unavailable { why });
             }
-        },
+            make(connection, stream, name).await?
+        }
+        Err(ApiFailure::Error(error))
+            if [code::NOT_ENABLED, code::NOT_ENABLED_FOR_ACCOUNT].contains(&error.err_code) =>
+        {
+            let why = format!("this account has no JetStream, which keeps buckets: {error}");
+            return Err(OpenError::Refused { why });
+        }
+        found => found.map_err(|failure| OpenError::Unavailable {
+            why: format!("JetStream does not answer, or is not turned on: {failure}"),
+        })?,
     };
-    let warnings = judge(settings, &config, &context.client().server_info().version)?;
-    Ok(BucketInfo { replicas: config.num_replicas, warnings })
+    let warnings = judge(settings, &found.config, &connection.server.version)?;
+    Ok(BucketInfo { replicas: found.config.num_replicas, warnings })
 }
 
-fn is_disabled(code: ErrorCode) -> bool {
-    code == ErrorCode::JETSTREAM_NOT_ENABLED || code == ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+async fn look(connection: &NatsConnection, stream: &str) -> Result<StreamInfo, ApiFailure> {
+    api::ask(connection, soon(), &format!("STREAM.INFO.{stream}"), &api::EMPTY).await
 }
 
 /// Makes the stream, with three replicas in a cluster, and with one on a single server.
-async fn make(context: &Context, stream: &str, name: &str) -> Result<Config, OpenError> {
-    let config = |num_replicas| Config {
-        name: stream.to_owned(),
-        description: Some("elections of Primacy".to_owned()),
-        subjects: vec![format!("$KV.{name}.>")],
-        max_messages_per_subject: 1,
-        discard: DiscardPolicy::New,
-        storage: StorageType::File,
-        allow_rollup: true,
-        deny_delete: true,
-        num_replicas,
-        ..Config::default()
-    };
-    for replicas in [REPLICAS, 1] {
-        match context.create_stream(config(replicas)).await {
-            Ok(made) => return Ok(made.cached_info().config.clone()),
-            Err(error) => match error.kind() {
-                CreateStreamErrorKind::JetStream(code)
-                    if replicas > 1 && code.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => {}
-                // Another client has made it meanwhile, with other settings.
-                CreateStreamErrorKind::JetStream(code)
-                    if code.error_code() == ErrorCode::STREAM_NAME_EXIST =>
-                {
-                    break;
-                }
-                CreateStreamErrorKind::JetStream(_)
-                | CreateStreamErrorKind::JetStreamUnavailable
-                | CreateStreamErrorKind::TimedOut
-                | CreateStreamErrorKind::Response
-                | CreateStreamErrorKind::NotFound
-                | CreateStreamErrorKind::ResponseParse
-                | CreateStreamErrorKind::EmptyStreamName
-                | CreateStreamErrorKind::InvalidStreamName
-                | CreateStreamErrorKind::DomainAndExternalSet => {
-                    let why = format!(
-                        "the bucket {name} could not be made with {replicas} replicas: {}. Start the servers that are \
-                         missing, or make it by hand: nats kv add {name} --replicas N",
-                        told(&error)
-                    );
-                    return Err(OpenError::Unavailable { why });
-                }
-            },
+async fn make(connection: &NatsConnection, stream: &str, name: &str) -> Result<StreamInfo, OpenError> {
+    for num_replicas in [REPLICAS, 1] {
+        let config = StreamConfig {
+            name: stream.to_owned(),
+            description: "elections of Primacy".to_owned(),
+            subjects: vec![format!("$KV.{name}.>")],
+            retention: LIMITS.to_owned(),
+            discard: "new".to_owned(),
+            storage: FILE.to_owned(),
+            num_replicas,
+            max_age: 0,
+            max_msgs: -1,
+            max_bytes: -1,
+            max_msgs_per_subject: 1,
+            allow_rollup_hdrs: true,
+            deny_delete: true,
+            no_ack: false,
+            sealed: false,
+            mirror: None,
+            sources: None,
+        };
+        match api::ask(connection, soon(), &format!("STREAM.CREATE.{stream}"), &config).await {
+            Ok(made) => return Ok(made),
+            Err(ApiFailure::Error(error))
+                if num_replicas > 1 && error.err_code == code::REPLICAS_NOT_SUPPORTED => {}
+            // Another client has made it meanwhile, with other settings.
+            Err(ApiFailure::Error(error)) if error.err_code == code::STREAM_NAME_EXIST => break,
+            Err(failure) => {
+                let why = format!(
+                    "the bucket {name} could not be made with {num_replicas} replicas: {failure}. Start the servers that are \
+                     missing, or make it by hand: nats kv add {name} --replicas N"
+                );
+                return Err(OpenError::Unavailable { why });
+            }
         }
     }
-    let found = context.get_stream(stream).await;
-    let found = found.map_err(|error| OpenError::Unavailable { why: told(&error) })?;
-    Ok(found.cached_info().config.clone())
+    look(connection, stream).await.map_err(|failure| OpenError::Unavailable { why: failure.to_string() })
 }
 
 /// Returns whether a server is older than this version. A version that cannot be parsed counts as old.
@@ -135,21 +120,18 @@ pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<
 }
 
 /// Returns the setting that makes a bucket lose or refuse records.
-fn fault(config: &Config) -> Option<&'static str> {
-    let is_limited = config.max_messages > 0 || config.max_bytes > 0;
+fn fault(config: &StreamConfig) -> Option<&'static str> {
+    let is_limited = config.max_msgs > 0 || config.max_bytes > 0;
     let faults = [
-        (config.max_age != Duration::ZERO, "lets its entries expire (`--ttl`)"),
+        (config.max_age != 0, "lets its entries expire (`--ttl`)"),
         (config.mirror.is_some(), "is a mirror, which nobody can write"),
         (
             config.sources.as_ref().is_some_and(|sources| !sources.is_empty()),
             "takes entries from other streams",
         ),
+        (config.retention != LIMITS, "does not keep what is written (its retention is not `limits`)"),
         (
-            config.retention != RetentionPolicy::Limits,
-            "does not keep what is written (its retention is not `limits`)",
-        ),
-        (
-            config.discard == DiscardPolicy::Old && is_limited,
+            config.discard != "new" && is_limited,
             "discards old entries for new ones of other keys (`discard: old`)",
         ),
         (config.no_ack, "acknowledges no write (`no_ack`)"),
@@ -159,7 +141,7 @@ fn fault(config: &Config) -> Option<&'static str> {
 }
 
 /// Refuses an unfit bucket; returns warnings about any other.
-fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
+fn judge(settings: &Settings, config: &StreamConfig, server: &str) -> Result<Vec<String>, OpenError> {
     let name = &settings.bucket;
     if let Some(fault) = fault(config) {
         let why =
@@ -168,7 +150,7 @@ fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<Strin
     }
     judge_server(name, config.num_replicas, server).map_err(|why| OpenError::Refused { why })?;
     let mut warnings = Vec::new();
-    if config.storage != StorageType::File {
+    if config.storage != FILE {
         warnings.push(
             "the bucket is kept in memory: after a restart of its servers a token can be given twice"
                 .to_owned(),
@@ -199,42 +181,45 @@ fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use async_nats::jetstream::stream::Source;
-
+    use super::super::api::Source;
     use super::*;
 
     #[test]
     fn buckets_that_lose_records_are_refused_or_warned_of() {
-        let safe = Config { storage: StorageType::File, num_replicas: 3, ..Config::default() };
+        let safe = serde_json::json!({
+            "name": "KV_b", "retention": "limits", "discard": "old", "storage": "file", "num_replicas": 3, "max_age": 0,
+            "max_msgs": -1, "max_bytes": -1,
+        });
+        let safe: StreamConfig = serde_json::from_value(safe).expect("it is what a server writes");
         let settings = |rest: &str| Settings::parse(rest).expect("it is a URL");
         let (synced, plain) = (settings("//h/b?sync=always"), settings("//h/b"));
-        let judge = |config: &Config, server: &str| judge(&synced, config, server);
+        let judge = |config: &StreamConfig, server: &str| judge(&synced, config, server);
         assert_eq!(judge(&safe, "2.11.0"), Ok(Vec::new()));
         let unknown = super::judge(&plain, &safe, "2.11.0").unwrap();
         assert!(unknown.len() == 1 && unknown[0].contains("sync_interval"), "{unknown:?}");
-        let old = Config { num_replicas: 1, ..safe.clone() };
+        let old = StreamConfig { num_replicas: 1, ..safe.clone() };
         assert!(judge(&old, "2.9.10").unwrap().join("").contains("not flushed"), "whatever is said of it");
-        let single = Config { num_replicas: 1, ..safe.clone() };
+        let single = StreamConfig { num_replicas: 1, ..safe.clone() };
         assert!(judge(&single, "2.9.10").unwrap().join("").contains("replicas"));
-        let memory = Config { storage: StorageType::Memory, ..safe.clone() };
+        let memory = StreamConfig { storage: "memory".to_owned(), ..safe.clone() };
         assert!(judge(&memory, "2.11.1").unwrap().join("").contains("memory"));
         for old in ["2.9.10", "1.99", "", "x"] {
             assert!(matches!(judge(&safe, old), Err(OpenError::Refused { .. })), "{old}");
         }
         // At its limit, a bucket that discards new entries refuses to write, and keeps its content.
-        let full = Config { max_bytes: 1, discard: DiscardPolicy::New, ..safe.clone() };
+        let full = StreamConfig { max_bytes: 1, discard: "new".to_owned(), ..safe.clone() };
         assert_eq!(judge(&full, "2.11.0"), Ok(Vec::new()));
-        let source = || Source { name: "other".to_owned(), ..Source::default() };
+        let source = || Source { name: "other".to_owned() };
         for (config, word) in [
-            (Config { max_age: Duration::from_secs(1), ..safe.clone() }, "expire"),
-            (Config { mirror: Some(source()), ..safe.clone() }, "mirror"),
-            (Config { sources: Some(vec![source()]), ..safe.clone() }, "other streams"),
-            (Config { retention: RetentionPolicy::Interest, ..safe.clone() }, "retention"),
-            (Config { retention: RetentionPolicy::WorkQueue, ..safe.clone() }, "retention"),
-            (Config { discard: DiscardPolicy::Old, max_messages: 9, ..safe.clone() }, "discard: old"),
-            (Config { discard: DiscardPolicy::Old, max_bytes: 9, ..safe.clone() }, "discard: old"),
-            (Config { no_ack: true, ..safe.clone() }, "no_ack"),
-            (Config { sealed: true, ..safe.clone() }, "sealed"),
+            (StreamConfig { max_age: 1, ..safe.clone() }, "expire"),
+            (StreamConfig { mirror: Some(source()), ..safe.clone() }, "mirror"),
+            (StreamConfig { sources: Some(vec![source()]), ..safe.clone() }, "other streams"),
+            (StreamConfig { retention: "interest".to_owned(), ..safe.clone() }, "retention"),
+            (StreamConfig { retention: "workqueue".to_owned(), ..safe.clone() }, "retention"),
+            (StreamConfig { discard: "old".to_owned(), max_msgs: 9, ..safe.clone() }, "discard: old"),
+            (StreamConfig { discard: "old".to_owned(), max_bytes: 9, ..safe.clone() }, "discard: old"),
+            (StreamConfig { no_ack: true, ..safe.clone() }, "no_ack"),
+            (StreamConfig { sealed: true, ..safe.clone() }, "sealed"),
         ] {
             let refused = judge(&config, "2.11.0");
             assert!(
