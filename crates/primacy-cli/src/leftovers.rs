@@ -140,10 +140,13 @@ fn end_found(
         let Found { leftovers: found, mut unanswered } = search.find(node)?;
         let now = Instant::now();
         let are_all_ended = found.iter().all(|leftover| leftover.guardian);
+        if now >= answered_until
+            && found.iter().all(|leftover| leftover.guardian || leftover.is_foreign)
+            && let Some(own) = unanswered.remove(&Some(getuid().as_raw()))
+        {
+            return Err(StartRefusal::Unanswered(own));
+        }
         if are_all_ended && (unanswered.is_empty() || now >= answered_until) {
-            if let Some(own) = unanswered.remove(&Some(getuid().as_raw())) {
-                return Err(StartRefusal::Unanswered(own));
-            }
             if !unanswered.is_empty() {
                 let pids: Vec<i32> = unanswered.into_values().flatten().collect();
                 tracing::warn!(
@@ -373,9 +376,9 @@ mod tests {
             std::array::from_fn(|_| TestChild::start("sleep", &["60"], &[]));
         let (result, reads) = end_beside_stuck(&children.each_ref());
         let pids = children.each_ref().map(|child| child.pid().as_raw_nonzero().get());
-        let Err(StartRefusal::Unanswered(mut unanswered)) = result else { panic!("{result:?}") };
-        unanswered.sort_unstable();
-        assert_eq!(unanswered, pids);
+        let Err(StartRefusal::Unanswered(unanswered)) = result else { panic!("{result:?}") };
+        // Once so many are silent, no other process of the user is read.
+        assert!(pids.iter().all(|pid| unanswered.contains(pid)), "{pids:?} {unanswered:?}");
         assert_eq!(reads, UNANSWERED_MAX);
     }
 

@@ -234,7 +234,7 @@ pub enum Reason {
     /// The cluster has split, and a store decides which part goes on. The node stays a member until then, and leads
     /// again if the store chooses its part and the application has [campaigned](Command::Campaign) again.
     Undecided,
-    /// Another node has a higher term.
+    /// Another node has a higher term. In an advisory election: another leader prevails, whose term this is.
     HigherTerm(Term),
     /// Another process has taken the record.
     Overwritten,

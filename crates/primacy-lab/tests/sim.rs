@@ -5,6 +5,7 @@
 use std::fs;
 use std::process::{Output, Stdio};
 
+use primacy_sim::elections::Election;
 use primacy_testbed::{Place, stderr, stdout, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -35,21 +36,7 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
     };
     let alone = sums("1");
     assert_eq!(alone, sums("3"));
-    let elections = [
-        "quorum",
-        "ranked",
-        "bully",
-        "ring",
-        "ring_bidirectional",
-        "seniority",
-        "lease",
-        "session",
-        "confirmed",
-        "confirmed_lease",
-        "confirmed_seniority",
-        "confirmed_whim",
-        "metadata",
-    ];
+    let elections: Vec<&str> = Election::ALL.iter().map(|election| election.name()).collect();
     assert_eq!(alone.as_array().unwrap().len(), elections.len());
     for (index, election) in elections.into_iter().enumerate() {
         let sum = &alone[index];

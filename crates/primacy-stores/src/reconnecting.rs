@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::contained::contain_in;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
@@ -94,7 +95,7 @@ async fn attempt<C>(
     if let Some(at) = begin_at {
         sleep_until(at).await;
     }
-    let result = connecting.await;
+    let result = contain_in(connecting).await.unwrap_or_else(|why| Err(OpenError::Unavailable { why }));
     let mut state = lock(&state);
     state.live = result.as_ref().ok().map(Arc::clone);
     state.next_at = Some(Instant::now() + RETRY_PAUSE);

@@ -64,7 +64,7 @@ pub struct AdvisorySettings {
     pub heartbeat_interval: Duration,
     /// The number of consecutive heartbeats missed before the leader is taken to be dead.
     pub miss_count: u32,
-    /// The time for which a node waits for an answer. Must be longer than any round trip: a node that answers later is passed
+    /// The time for which a node waits for an answer; in [`omega`], for the heartbeat of a lower name. Must be longer than any round trip: a node that answers later is passed
     /// over, and may lead beside another leader.
     pub answer_timeout: Duration,
     /// True if a node that comes back leaves the lead to the current leader. Must be the same on all nodes.

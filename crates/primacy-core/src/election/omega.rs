@@ -80,8 +80,8 @@ pub struct Omega {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
-    /// Hears a leader, or listens for one.
-    Following { leader: Option<Leader>, detector: MissedHeartbeats },
+    /// Hears a leader, or listens for one. `other` is a leader with a higher name that was heard since the last heartbeat.
+    Following { leader: Option<Leader>, other: Option<Leader>, detector: MissedHeartbeats },
     /// Waits for the heartbeat of a lower name.
     Waiting { until: Instant },
     /// Leads.
@@ -131,7 +131,7 @@ impl Advisory for Omega {
         let detector = MissedHeartbeats::new(settings.heartbeat_interval, settings.miss_count, now);
         Self {
             settings,
-            role: Role::Following { leader: None, detector },
+            role: Role::Following { leader: None, other: None, detector },
             term: Term(0),
             campaigning: false,
             healthy: true,
@@ -182,11 +182,15 @@ impl Omega {
         let (me, from) = (self.settings.me.node, sender.identity.node);
         let rank = |leader: Leader| (leader.identity.node, core::cmp::Reverse(leader.term));
         let takes_over = me < from && !self.settings.sticky && self.can_campaign(now);
-        match self.role {
+        match &mut self.role {
             Role::Leading { .. } if me < from => return self.beat(now), // It stops when it hears this.
             Role::Leading { .. } => self.tell(Event::Deposed(Reason::HigherTerm(sender.term))),
-            // It is late, or that leader will hear of the lower one.
-            Role::Following { .. } if known.is_some_and(|known| rank(known) < rank(sender)) => return,
+            // It is late, or that leader will hear of the lower one, unless the lower one has ended.
+            Role::Following { other, .. } if known.is_some_and(|known| rank(known) < rank(sender)) => {
+                *other = Some(sender)
+                    .filter(|sender| Some(sender.identity.node) != known.map(|known| known.identity.node));
+                return;
+            }
             Role::Following { .. } | Role::Waiting { .. } if takes_over => return self.become_leader(now),
             Role::Following { .. } | Role::Waiting { .. } => {}
         }
@@ -197,7 +201,9 @@ impl Omega {
         // A timeout that is handled late: this node was asleep, and may have missed a heartbeat that was sent.
         let overslept = |due: Instant| now >= due.after(self.settings.answer_timeout);
         match &self.role {
-            Role::Following { leader, detector } if detector.suspects(now) && now >= self.yields_until => {
+            Role::Following { leader, detector, .. }
+                if detector.suspects(now) && now >= self.yields_until =>
+            {
                 if overslept(detector.deadline().max(self.yields_until)) {
                     self.follow(now, *leader);
                 } else {
@@ -254,9 +260,13 @@ impl Omega {
         }
     }
 
-    /// Waits one turn for each lower name, but not for the leader that was lost; the lowest leads at once.
+    /// Follows the other leader that was heard. Without one, it waits one turn for each lower name, but not for the leader that was lost;
+    /// the lowest leads at once.
     fn lose_leader(&mut self, now: Instant, trigger: ElectionTrigger) {
         self.trigger = trigger;
+        if let Role::Following { other: Some(other), .. } = self.role {
+            return self.follow(now, Some(other));
+        }
         let lost = self.leader().map(|leader| leader.identity.node);
         self.follow(now, None);
         if !self.can_campaign(now) {
@@ -291,8 +301,8 @@ impl Omega {
 
     fn follow(&mut self, now: Instant, leader: Option<Leader>) {
         let AdvisorySettings { heartbeat_interval, miss_count, .. } = self.settings;
-        self.role =
-            Role::Following { leader, detector: MissedHeartbeats::new(heartbeat_interval, miss_count, now) };
+        let detector = MissedHeartbeats::new(heartbeat_interval, miss_count, now);
+        self.role = Role::Following { leader, other: None, detector };
     }
 
     /// Ends a candidacy, or asks the application to drain.

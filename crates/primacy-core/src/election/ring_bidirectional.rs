@@ -21,7 +21,7 @@ use crate::neighbours::Direction;
 pub const DESCRIPTOR: ElectionDescriptor = ElectionDescriptor {
     name: "ring-bidirectional",
     choose_when: "to learn, or to nominate",
-    guarantee: "the same",
+    guarantee: "advisory: two leaders in a partition, no token",
     is_fenced: false,
 };
 

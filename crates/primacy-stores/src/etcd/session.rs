@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use crate::attempts;
+use crate::contained::contain_in;
 use crate::mutex::lock;
 use crate::runtime::Aborted;
 use crate::session_users::SessionUsers;
@@ -196,13 +197,13 @@ impl Session {
         if is_first {
             let client = Arc::clone(client);
             // In a task, because the other callers still wait when the first one has given up.
-            tokio::spawn(attempts::inherit(async move {
+            tokio::spawn(contain_in(attempts::inherit(async move {
                 if self.users.are_many() {
                     tokio::time::sleep(JOIN_DELAY).await;
                 }
                 let waiting = std::mem::take(&mut *lock(&self.waiting));
                 self.answer(&client, waiting).await;
-            }));
+            })));
         }
         answer
             .await

@@ -1,5 +1,5 @@
-//! The settings of an object store in the environment and in its file of credentials. They are checked before the client library reads
-//! them: it panics at values that cannot be sent, and reads files without a limit.
+//! The settings of an object store in the environment and in its file of credentials, except the file of gcloud below the home directory.
+//! They are checked before the client library reads them: it panics at values that cannot be sent, and reads files without a limit.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 
 use super::link::{Inner, Parameter};
 use super::refusal::Failure;
+use crate::contained::contain_in;
 use crate::runtime::{self, Aborted};
 
 /// The maximum number of requests in one statement. Records have some hundred bytes, and 64 KiB at most.
@@ -117,7 +118,7 @@ async fn serve<T, R, F>(
         left = later;
         if !batch.is_empty() {
             // The task continues after this timeout.
-            let _ = timeout(COALESCE_MAX, tokio::spawn(send(Arc::clone(&inner), batch))).await;
+            let _ = timeout(COALESCE_MAX, tokio::spawn(contain_in(send(Arc::clone(&inner), batch)))).await;
         }
     }
 }
@@ -150,7 +151,7 @@ async fn write_batch(inner: Arc<Inner>, batch: Vec<Asked<Write, bool>>) {
     }
     for (write, reply) in rest {
         let inner = Arc::clone(&inner);
-        tokio::spawn(async move { drop(reply.send(write_alone(&inner, write).await)) });
+        tokio::spawn(contain_in(async move { drop(reply.send(write_alone(&inner, write).await)) }));
     }
 }
 

@@ -26,6 +26,7 @@ use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
 use super::table::{self, Statements, Table};
 use crate::changes::{Changes, Listeners};
+use crate::contained::contain_in;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::reconnecting::{self, Reconnecting};
@@ -222,8 +223,9 @@ impl Link {
         parameters: Vec<Parameter>,
     ) -> Result<Vec<Row>, Failure> {
         let (inner, statement) = (Arc::clone(&self.inner), statement.to_owned());
-        let asking = tokio::spawn(async move { inner.query(&statement, &parameters).await });
-        asking.await.unwrap_or_else(|error| Err(Failure::Unknown(error.to_string())))
+        let asking = tokio::spawn(contain_in(async move { inner.query(&statement, &parameters).await }));
+        let answer = asking.await.unwrap_or_else(|error| Err(error.to_string()));
+        answer.unwrap_or_else(|why| Err(Failure::Unknown(why)))
     }
 
     /// Notifies other processes of a version that was written, on the stores' thread.
@@ -370,8 +372,9 @@ where
     let noted = Arc::clone(&end);
     let driver = runtime::spawn(async move {
         let _living = living;
-        if let Err(error) = drive(connection, news).await {
-            let _ = noted.set(refusal::told(&error));
+        let ended = contain_in(drive(connection, news)).await;
+        if let Err(why) = ended.and_then(|ended| ended.map_err(|error| refusal::told(&error))) {
+            let _ = noted.set(why);
         }
     });
     let driver = driver.map_err(|why| OpenError::Unavailable { why })?;

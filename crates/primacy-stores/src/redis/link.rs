@@ -22,6 +22,7 @@ use super::refusal::{self, Failure};
 use super::script::Request;
 use super::settings::Settings;
 use crate::changes::Listeners;
+use crate::contained::contain_in;
 use crate::open_error::OpenError;
 use crate::read_limit::{LimitedStream, ReadLimit};
 use crate::reconnecting::{self, Reconnecting};
@@ -285,7 +286,8 @@ fn allowed<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
 
 /// Drives the connection until it ends.
 async fn drive(driver: impl Future<Output = ()>, is_over: Arc<AtomicBool>) {
-    driver.await;
+    // After a panic of the library the connection is over, too.
+    drop(contain_in(driver).await);
     is_over.store(true, Ordering::SeqCst);
 }
 

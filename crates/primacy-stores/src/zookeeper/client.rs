@@ -119,6 +119,8 @@ impl ClientError {
             }
             code::INVALID_ACL => refused("InvalidACL"),
             code::QUOTA_EXCEEDED => refused("QuotaExceeded: a quota above the election's znode is used up"),
+            // In a transaction, the servers' leader reports it for a part.
+            code::SESSION_EXPIRED => Self::expired(),
             // Such as a move of the session, or a server that is overloaded.
             other => Self::NoAnswer(format!("the server answers with the error {other}")),
         }

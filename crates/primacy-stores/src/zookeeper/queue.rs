@@ -278,6 +278,7 @@ impl Queue {
         // If no other election uses the session, this drops the last reference, and the client closes it.
         drop(used);
         let Some(session) = own else { return };
+        // Also while it is refused: another election may keep the session, and with it the entry, which would stay the first one.
         while let Err(SessionError::NoAnswer { .. } | SessionError::Refused { .. }) =
             self.leave(&session).await
         {

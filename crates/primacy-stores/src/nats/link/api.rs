@@ -168,7 +168,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     let unsent = |error: serde_json::Error| ApiFailure::Failed(Failure::NotDone(error.to_string()));
     let body = serde_json::to_vec(body).map_err(unsent)?;
     let subject = format!("$JS.API.{request}");
-    decode(&answer(until, connection.request(&subject, &[], &body)).await?)
+    decode(&answer(connection, until, connection.request(&subject, &[], &body)).await?)
 }
 
 /// Reads the newest message on a subject from the stream's leader.
@@ -196,15 +196,19 @@ pub(super) async fn publish(
     headers: &[(&str, String)],
     bytes: &[u8],
 ) -> Result<u64, ApiFailure> {
-    let answer = answer(until, connection.request(subject, headers, bytes)).await?;
+    let answer = answer(connection, until, connection.request(subject, headers, bytes)).await?;
     decode::<PublishAck>(&answer).map(|acknowledged| acknowledged.seq)
 }
 
 async fn answer(
+    connection: &NatsConnection,
     until: Instant,
     requesting: impl Future<Output = Result<NatsMessage, Failure>>,
 ) -> Result<NatsMessage, ApiFailure> {
-    let late = || Failure::Unknown("it did not answer in time; it may have no leader now".to_owned());
+    let late = || {
+        connection.was_late();
+        Failure::Unknown("it did not answer in time; it may have no leader now".to_owned())
+    };
     timeout_at(until, requesting).await.unwrap_or_else(|_| Err(late())).map_err(ApiFailure::Failed)
 }
 

@@ -49,6 +49,7 @@ const CHUNK_LENGTH: usize = 16 * 1024;
 
 /// The beginning of a server's error about a missing right, which leaves the connection as it is.
 const NO_RIGHT: &str = "Permissions Violation";
+const NO_RIGHT_TO_SUBSCRIBE: &str = "Permissions Violation for Subscription";
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -60,12 +61,14 @@ pub(in super::super) struct NatsConnection {
     /// The subject of the answers, without its last part.
     inbox: String,
     is_over: Arc<AtomicBool>,
+    /// True after a request without an answer in time.
+    is_late: AtomicBool,
     _driver: Aborted<()>,
 }
 
 impl Breakable for NatsConnection {
     fn is_broken(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+        self.is_over.load(Ordering::SeqCst) || self.is_late.load(Ordering::SeqCst)
     }
 }
 
@@ -160,11 +163,13 @@ impl NatsConnection {
         let stream = TcpStream::connect(authority(host)).await?;
         stream.set_nodelay(true)?;
         let mut wire = Wire::new(Box::new(stream));
-        let ServerOp::Info(server) = wire.next().await? else {
+        let ServerOp::Info(mut server) = wire.next().await? else {
             return Err(ConnectFailure::passing("it does not begin with `INFO`"));
         };
         if settings.requires_tls || server.tls_required {
-            // The bytes beyond `INFO` are not protected, and are dropped.
+            // `INFO` is not protected, so the servers that it names may be those of a man in the middle, and neither are the bytes
+            // beyond it.
+            server.connect_urls.clear();
             wire = Wire::new(encrypted(wire.stream, host, settings).await?);
         }
         let hello = Hello {
@@ -206,7 +211,13 @@ impl NatsConnection {
             unanswered_pings: 0,
         };
         let driver = runtime::spawn(driver.run(Arc::clone(&is_over))).map_err(ConnectFailure::passing)?;
-        Ok(Self { server, requests, inbox, is_over, _driver: driver })
+        let is_late = AtomicBool::new(false);
+        Ok(Self { server, requests, inbox, is_over, is_late, _driver: driver })
+    }
+
+    /// Notes that a request had no answer in time, so that the next request goes over another connection.
+    pub(super) fn was_late(&self) {
+        self.is_late.store(true, Ordering::SeqCst);
     }
 
     /// Sends a request, and returns its answer. It has no time limit of its own; a request that is dropped before it was written is not
@@ -418,7 +429,10 @@ impl Driver {
             return Err(io::Error::other(why.to_owned()));
         }
         let names = |subject: &str| why.contains(&format!("\"{subject}\""));
-        if why.contains("Subscription") {
+        if why.starts_with(NO_RIGHT_TO_SUBSCRIBE) {
+            if why.contains(&self.inbox) {
+                return Err(io::Error::other(why.to_owned()));
+            }
             if self.subscribed.values().any(|key| names(&subject(&self.bucket, key))) {
                 self.subscriptions.refuse(&self.bucket, why);
             }

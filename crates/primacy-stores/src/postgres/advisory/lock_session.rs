@@ -17,6 +17,7 @@ use super::super::refusal;
 use super::super::settings::Settings;
 use super::super::table::{self, LOCK_PATIENCE};
 use crate::clock;
+use crate::contained::contain_in;
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::runtime::{self, Aborted};
@@ -99,7 +100,10 @@ impl Pool {
         }
         if beginning.as_ref().is_none_or(|(timeout, _)| *timeout != wanted) {
             let settings = self.settings.clone();
-            let connecting = runtime::spawn(async move { LockSession::connect(&settings, wanted).await });
+            let connecting = runtime::spawn(async move {
+                let connected = contain_in(LockSession::connect(&settings, wanted)).await;
+                connected.unwrap_or_else(|why| Err(super::no_answer(why)))
+            });
             *beginning = Some((wanted, connecting.map_err(super::no_answer)?));
         }
         let Some((_, attempt)) = &mut *beginning else { return Ok(None) };

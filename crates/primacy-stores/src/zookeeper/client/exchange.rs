@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::jute::{self, JuteReader, JuteWriter, Malformed, ZnodeChange};
 use super::{ClientError, code, operation};
@@ -72,10 +73,12 @@ pub(super) struct ZnodeWatches(HashMap<(String, WatchScope), Vec<oneshot::Sender
 
 impl ZnodeWatches {
     fn set(&mut self, order: WatchOrder) {
-        let waiting = self.0.entry((order.path, order.scope)).or_default();
         // Those that were given up.
-        waiting.retain(|fire| !fire.is_closed());
-        waiting.push(order.fire);
+        self.0.retain(|_, waiting| {
+            waiting.retain(|fire| !fire.is_closed());
+            !waiting.is_empty()
+        });
+        self.0.entry((order.path, order.scope)).or_default().push(order.fire);
     }
 
     /// Fires the watches that a change concerns. A watch that was given up still fires at the server, so there may be none.
@@ -110,12 +113,14 @@ pub(super) struct Exchange {
     /// The newest transaction that the server has shown.
     pub(super) zxid: i64,
     waiting: VecDeque<Waiting>,
-    is_pinged: bool,
+    /// The time of the ping that waits for its answer.
+    pinged_at: Option<Instant>,
 }
 
 /// A request that waits for its answer.
 struct Waiting {
     xid: i32,
+    sent_at: Instant,
     operation: i32,
     watch: Option<WatchOrder>,
     /// `None` for the request to close the session.
@@ -141,7 +146,8 @@ impl Exchange {
         settle: Option<Settle>,
     ) -> Vec<u8> {
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
-        self.waiting.push_back(Waiting { xid: self.last_xid, operation, watch, settle });
+        let (xid, sent_at) = (self.last_xid, Instant::now());
+        self.waiting.push_back(Waiting { xid, sent_at, operation, watch, settle });
         let mut written = JuteWriter::default().int(self.last_xid).int(operation);
         written.0.extend(body);
         written.framed()
@@ -149,13 +155,19 @@ impl Exchange {
 
     /// Returns the bytes of a ping.
     pub(super) fn ping(&mut self) -> Vec<u8> {
-        self.is_pinged = true;
+        self.pinged_at = Some(Instant::now());
         JuteWriter::default().int(xid::PING).int(operation::PING).framed()
     }
 
     /// Returns whether a ping waits for its answer; there is one at a time.
     pub(super) fn is_pinged(&self) -> bool {
-        self.is_pinged
+        self.pinged_at.is_some()
+    }
+
+    /// Returns the time of the oldest message that waits for its answer. A server that answers pings alone answers nothing that counts.
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        let request = self.waiting.front().map(|waiting| waiting.sent_at);
+        request.into_iter().chain(self.pinged_at).min()
     }
 
     /// Returns the number of requests that wait for answers.
@@ -196,7 +208,7 @@ impl Exchange {
                 watches.fire(change, path);
                 return Ok(false);
             }
-            xid::PING if self.is_pinged => self.is_pinged = false,
+            xid::PING if self.pinged_at.is_some() => self.pinged_at = None,
             _ => {
                 self.zxid = self.zxid.max(zxid);
                 self.settle(xid, error, &mut reader, watches)?;

@@ -145,19 +145,22 @@ impl ServerConnection {
     ) -> ConnectionEnd {
         let timeout = self.grant.timeout.min(TIMEOUT_MAX);
         let (silence, pause) = (timeout.mul_f64(SILENCE), timeout.mul_f64(PING));
-        let mut is_closing = false;
+        let (mut is_closing, mut was_late) = (false, false);
         loop {
             match self.exchange.receive(&mut self.received, watches) {
                 Ok(true) => self.answered_at = Instant::now(),
                 Ok(false) => {}
                 Err(end) => return end,
             }
-            let (silent_at, ping_at) = (self.answered_at + silence, self.sent_at + pause);
-            if Instant::now() >= silent_at {
+            let silent_at = self.exchange.unanswered_since().map(|since| since + silence);
+            let is_late = silent_at.is_some_and(|at| Instant::now() >= at);
+            // What has arrived is read once more: perhaps this process stood still, and not the server.
+            if is_late && was_late {
                 return ConnectionEnd::Lost(format!("it has answered nothing for {silence:?}"));
             }
+            was_late = is_late;
+            let ping_at = self.sent_at + pause;
             tokio::select! {
-                // First, what has arrived already, so that a server is not taken for silent when it was this process that stood still.
                 biased;
                 read = self.reader.read_buf(&mut self.received) => match read {
                     Ok(0) => return ConnectionEnd::Lost("it has closed the connection".to_owned()),
@@ -182,7 +185,7 @@ impl ServerConnection {
                     self.put(bytes);
                 }
                 // The loop ends.
-                () = sleep_until(silent_at) => {}
+                () = sleep_until(silent_at.unwrap_or(ping_at)), if silent_at.is_some() => {}
             }
         }
     }

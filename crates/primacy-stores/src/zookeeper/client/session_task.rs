@@ -14,7 +14,8 @@ use crate::attempts;
 /// The time limit of one server to accept a connection and a session.
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The part of the session's timeout after which a session without a server counts as expired: the servers end it by then.
+/// The part of the session's timeout after which a session without a server counts as expired. The servers may keep
+/// its entries longer: by a tick, or by the whole timeout after a change of their leader.
 const EXPIRY: f64 = 1.4;
 
 /// The time limit of one server as a part of the session's timeout, so that another one can be tried.
@@ -81,6 +82,7 @@ impl SessionTask {
     /// Keeps the session, which has begun over this connection, until it ends.
     pub(super) async fn run(mut self, mut connection: ServerConnection) {
         let mut watches = ZnodeWatches::default();
+        let mut close_until = None;
         let over = loop {
             let began_at = Instant::now();
             let mut requests = self.connected(&mut connection);
@@ -93,6 +95,12 @@ impl SessionTask {
             };
             tracing::debug!("the connection to ZooKeeper is lost: {why}");
             let until = connection.answered_at + self.request.timeout.mul_f64(EXPIRY);
+            // A server that does not close the session must not keep it for ever.
+            if self.open.is_closed()
+                && Instant::now() > *close_until.get_or_insert(Instant::now() + self.request.timeout)
+            {
+                break ClientError::Ended("no server has closed it; it expires".to_owned());
+            }
             self.request.zxid = self.request.zxid.max(connection.exchange.zxid);
             shuffle(&mut self.servers);
             self.servers.sort_by_key(|server| *server == connection.server);

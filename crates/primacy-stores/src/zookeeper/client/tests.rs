@@ -248,14 +248,15 @@ async fn what_was_made_must_be_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_left_though_it_sends_notifications_without_end() {
-    for is_noisy in [false, true] {
+async fn a_server_that_answers_no_request_is_left_though_it_sends_notifications_or_answers_pings() {
+    for sends in ["nothing", "notifications", "answers to pings"] {
         let fake = Fake::start().await;
         let (client, mut connection) = fake.connected(SHORT).await;
         let server = async {
             let noise = notification(3, "/of/no/watch").repeat(1_000);
-            while is_noisy && connection.stream.write_all(&noise).await.is_ok() {}
-            // It reads no request, and keeps the connection until the client has gone to the next one.
+            while sends == "notifications" && connection.stream.write_all(&noise).await.is_ok() {}
+            while sends == "answers to pings" && connection.request().await.is_some() {}
+            // It keeps the connection until the client has gone to the next one.
             let (mut next, opening) = fake.accept().await;
             assert_eq!(opening.session, SESSION);
             next.grant(SESSION, SHORT).await;
