@@ -25,7 +25,7 @@ use rust::Rust;
 /// The text files of the repository, by their path from its root.
 pub(crate) struct Tree {
     texts: BTreeMap<String, String>,
-    /// Those in Rust, except generated ones: the rules for code, comments and names do not apply to these.
+    /// The files in Rust, except generated ones, to which the rules for code, comments and names do not apply.
     rust: BTreeMap<String, Rust>,
     /// The number of lines of generated code.
     generated_lines: usize,

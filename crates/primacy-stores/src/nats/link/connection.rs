@@ -1,4 +1,4 @@
-//! One connection to one server, with the requests that wait for an answer and the subscriptions to keys.
+//! The connection to a server, with the requests that wait for an answer and the subscriptions to keys.
 //!
 //! A message never causes a reply: nothing that another client sends makes this client publish with its own rights. Answers come to
 //! subjects below [`INBOX`], which the usual rights of other clients (`_INBOX.>`) do not include, and each to a subject that was drawn at

@@ -27,7 +27,7 @@ const HANG: Duration = Duration::from_secs(30);
 /// A server that serves one connection at a time.
 struct Fake(TcpListener);
 
-/// One connection of it.
+/// A connection of the fake server.
 struct FakeConnection {
     stream: TcpStream,
     logs_in: bool,
